@@ -39,6 +39,26 @@ pub struct Repetition {
     pub count: u32,
 }
 
+/// Latest time in a case, in seconds: a day, far above the length of any case.
+const TIME_MAX_S: f64 = 86_400.0;
+
+impl Event {
+    /// Checks the times of the event. The error names the wrong one.
+    pub fn check(&self) -> Result<(), String> {
+        let every_s = self.again.as_ref().map(|again| ("every_s", again.every_s));
+        let times = [("at_s", self.at_s)].into_iter().chain(every_s);
+        for (key, time_s) in times {
+            if !(0.0..=TIME_MAX_S).contains(&time_s) {
+                let name = &self.name;
+                return Err(format!(
+                    "event `{name}`: invalid {key} = {time_s}: expected 0 to {TIME_MAX_S} seconds"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A period whose goodput is the figure `goodput_NAME_bps`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,4 +69,18 @@ pub struct Window {
     pub from_s: f64,
     /// End of the period, in seconds after the first byte.
     pub to_s: f64,
+}
+
+impl Window {
+    /// Checks the ends of the period. The error names them.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { name, from_s, to_s } = self;
+        if (0.0..*to_s).contains(from_s) && *to_s <= TIME_MAX_S {
+            return Ok(());
+        }
+        Err(format!(
+            "window `{name}`: invalid from_s = {from_s}, to_s = {to_s}: expected 0 to {TIME_MAX_S} \
+             seconds, from_s below to_s"
+        ))
+    }
 }

@@ -52,25 +52,28 @@ impl Folder {
             return Ok(names.collect());
         };
         let plans = folder.join("plans");
-        let entries = std::fs::read_dir(&plans).with_context(|| {
+        toml_names(&plans).with_context(|| {
             let folder = plans.display();
             format!("cannot read plans in {folder}; without --folder, kumi uses built-in plans")
-        })?;
-        let mut names: Vec<String> = entries
-            .filter_map(|entry| {
-                let name = entry.ok()?.file_name().into_string().ok()?;
-                Some(name.strip_suffix(".toml")?.to_string())
-            })
-            .collect();
-        names.sort();
-        Ok(names)
+        })
+    }
+
+    /// Returns the names of all topologies, in alphabetical order.
+    fn topology_names(&self) -> Vec<String> {
+        match self {
+            Self::Disk(folder) => toml_names(&folder.join("topologies")).unwrap_or_default(),
+            Self::Embedded => carried::names().map(String::from).collect(),
+        }
     }
 
     /// Reads the plan `name`. A name with a slash or the extension `.toml` is the path of a file.
     pub fn plan(&self, name: &str) -> anyhow::Result<Plan> {
         let unknown = |error: &str| {
-            let known = self.plan_names().unwrap_or_default().join(", ");
-            BadInput(format!("no plan `{name}`{error}; known plans: {known}"))
+            let known = match self.plan_names() {
+                Ok(names) => format!("known plans: {}", names.join(", ")),
+                Err(error) => error.to_string(),
+            };
+            BadInput(format!("no plan `{name}`{error}; {known}"))
         };
         let path = match self {
             _ if is_path(name) => PathBuf::from(name),
@@ -87,14 +90,24 @@ impl Folder {
 
     /// Reads the topology `name` of a plan. The name may also be the path of a file.
     pub fn topology(&self, name: &str) -> anyhow::Result<Topology> {
+        let unknown = |place: &str| {
+            let known = self.topology_names().join(", ");
+            BadInput(format!(
+                "no topology `{name}` {place}; known topologies: {known}, random-tree-SEED"
+            ))
+        };
         match self {
             _ if is_path(name) => read_topology(Path::new(name)),
             Self::Disk(folder) => {
-                read_topology(&folder.join("topologies").join(format!("{name}.toml")))
+                let folder = folder.join("topologies");
+                let file = folder.join(format!("{name}.toml"));
+                if !file.exists() {
+                    return Err(unknown(&format!("in {}", folder.display())).into());
+                }
+                read_topology(&file)
             }
             Self::Embedded => {
-                let topology = carried::topology(name)
-                    .ok_or_else(|| BadInput(format!("no built-in topology `{name}`")))?;
+                let topology = carried::topology(name).ok_or_else(|| unknown("in kumi"))?;
                 Ok(topology.map_err(|error| BadInput(error.to_string()))?)
             }
         }
@@ -133,6 +146,18 @@ fn embedded_plan(name: &str) -> Option<&'static str> {
         .iter()
         .find(|(plan_name, _)| *plan_name == name);
     plan.map(|(_, text)| *text)
+}
+
+/// Returns the names of the TOML files in `folder` without their extension, in alphabetical order.
+fn toml_names(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)?
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name().into_string().ok()?;
+            Some(name.strip_suffix(".toml")?.to_string())
+        })
+        .collect();
+    names.sort();
+    Ok(names)
 }
 
 fn is_path(name: &str) -> bool {
@@ -177,12 +202,113 @@ mod tests {
         }
     }
 
+    /// Returns a folder with the plan `one` and the topology `two`.
+    fn folder(name: &str) -> PathBuf {
+        let folder = format!("kumi-bench-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        for file in ["plans/one.toml", "topologies/two.toml"] {
+            let file = folder.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        folder
+    }
+
     #[test]
-    fn plan__unknown_name__is_refused_with_a_known_name() {
-        let problem = Folder::Embedded.plan("link-steam").expect_err("is unknown");
-        assert!(problem.to_string().contains("link-stream"), "{problem}");
-        let problem = Folder::Embedded.plan("./own.toml").expect_err("is absent");
-        assert!(problem.to_string().contains("./own.toml: No such file"));
+    fn plan__unknown_name__is_refused_with_the_known_names() {
+        let root = folder("plan");
+        let disk = Folder::Disk(root.clone());
+        let known = Folder::Embedded.plan_names().unwrap().join(", ");
+        let absent = "No such file or directory (os error 2)";
+        for (source, name, message) in [
+            (
+                &Folder::Embedded,
+                "link-steam",
+                format!("no plan `link-steam`; known plans: {known}"),
+            ),
+            (
+                &Folder::Embedded,
+                "./own.toml",
+                format!("no plan `./own.toml`: ./own.toml: {absent}; known plans: {known}"),
+            ),
+            (
+                &disk,
+                "three",
+                format!(
+                    "no plan `three`: {}/plans/three.toml: {absent}; known plans: one",
+                    root.display()
+                ),
+            ),
+            (
+                &Folder::Disk("/nowhere".into()),
+                "one",
+                format!(
+                    "no plan `one`: /nowhere/plans/one.toml: {absent}; cannot read plans in \
+                     /nowhere/plans; without --folder, kumi uses built-in plans"
+                ),
+            ),
+        ] {
+            let error = source.plan(name).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(error.is::<BadInput>());
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn topology__unknown_name_or_file__is_refused_with_the_known_names() {
+        let root = folder("topology");
+        let disk = Folder::Disk(root.clone());
+        let known = carried::names().collect::<Vec<_>>().join(", ");
+        for (source, name, message) in [
+            (
+                &Folder::Embedded,
+                "two-link",
+                format!(
+                    "no topology `two-link` in kumi; known topologies: {known}, random-tree-SEED"
+                ),
+            ),
+            (
+                &disk,
+                "three",
+                format!(
+                    "no topology `three` in {}/topologies; known topologies: two, random-tree-SEED",
+                    root.display()
+                ),
+            ),
+            (
+                &Folder::Embedded,
+                "/nowhere/own.toml",
+                "/nowhere/own.toml: cannot be read: No such file or directory (os error 2)".into(),
+            ),
+        ] {
+            let error = source.topology(name).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(error.is::<BadInput>());
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn folders__that_cannot_be_used__are_named_with_the_option() {
+        let root = folder("results");
+        let absent = Folder::Disk(root.join("absent"));
+        assert_eq!(
+            absent.plan_names().unwrap_err().to_string(),
+            format!(
+                "cannot read plans in {}/absent/plans; without --folder, kumi uses built-in plans",
+                root.display()
+            )
+        );
+        let below_a_file = root.join("plans/one.toml/results");
+        assert_eq!(
+            absent.results(Some(&below_a_file)).unwrap_err().to_string(),
+            format!(
+                "results cannot be written to {}; name another folder with --results",
+                below_a_file.display()
+            )
+        );
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

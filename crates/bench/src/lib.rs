@@ -228,9 +228,11 @@ fn measure(
         }
     }
     let manifest = manifest.ok_or_else(|| {
+        let cases: Vec<&str> = plan.cases.iter().map(|case| case.name.as_str()).collect();
         BadInput(format!(
-            "plan `{}`: no case to run; --quick leaves out slow cases",
-            plan.name
+            "plan `{}`: --quick leaves out slow cases, and all are slow ({}); omit --quick",
+            plan.name,
+            cases.join(", ")
         ))
     })?;
     Ok((measurements, manifest))
@@ -261,4 +263,48 @@ const RANDOM_HOSTS: usize = 64;
 fn random_tree(name: &str) -> Option<Result<Topology, TopologyError>> {
     let seed = name.strip_prefix("random-tree-")?.parse().ok()?;
     Some(Topology::random_tree(seed, RANDOM_HOSTS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn quick__plan_with_slow_cases_only__is_refused_with_their_names() {
+        let text = r#"
+            name = "p"
+            shows = "something"
+            topology = "two-links"
+            variants = ["single"]
+            [[case]]
+            name = "long"
+            workload = { kind = "stream", seconds = 500 }
+            slow = true
+        "#;
+        let plan = Plan::parse("p.toml", text).unwrap();
+        let args = Command::try_parse_from(["bench", "--quick", "p"])
+            .unwrap()
+            .args;
+        let place = Place {
+            args: &args,
+            folder: Folder::Embedded,
+            results: None,
+        };
+        let pace = Pace {
+            quick: true,
+            progress: false,
+        };
+        let error = measure(&place, &plan, pace).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "plan `p`: --quick leaves out slow cases, and all are slow (long); omit --quick"
+        );
+    }
 }

@@ -155,6 +155,9 @@ pub struct Target {
     pub value: f64,
 }
 
+/// Ceilings that a target may have as its divisor. [`crate::ceiling::ceilings`] computes them.
+const CEILINGS: [&str; 3] = ["plain", "framing", "best_link"];
+
 impl Plan {
     /// Parses and checks a plan. `file` is the name that errors show.
     pub fn parse(file: &str, text: &str) -> Result<Self, BadInput> {
@@ -202,6 +205,12 @@ impl Plan {
     }
 
     fn check(&self) -> Result<(), String> {
+        if self.cases.is_empty() && !self.fidelity {
+            return Err("no [[case]]: expected at least one, or `fidelity = true`".into());
+        }
+        if self.repetitions == 0 {
+            return Err("invalid repetitions = 0: expected at least 1".into());
+        }
         let mut names = BTreeSet::new();
         for case in &self.cases {
             if !names.insert(case.name.as_str()) {
@@ -210,28 +219,31 @@ impl Plan {
                     case.name
                 ));
             }
-            if self.variants_of(case).is_empty() {
-                return Err(format!(
-                    "case `{}`: neither the case nor the plan has variants",
-                    case.name
-                ));
-            }
-            if case.topology.is_none() && self.topology.is_none() {
-                return Err(format!(
-                    "case `{}`: neither the case nor the plan has a topology",
-                    case.name
-                ));
-            }
-        }
-        if let Some(case) = self.cases.iter().find(|case| !case.workload.is_valid()) {
-            return Err(format!(
-                "case `{}`: only exchange `streaming` can have several `flows`; omit `flows`",
-                case.name
-            ));
+            self.check_case(case)
+                .map_err(|problem| format!("case `{}`: {problem}", case.name))?;
         }
         self.targets
             .iter()
             .try_for_each(|target| self.check_target(target))
+    }
+
+    fn check_case(&self, case: &Case) -> Result<(), String> {
+        if self.variants_of(case).is_empty() {
+            let known = Variant::ALL.map(Variant::name).join(", ");
+            return Err(format!(
+                "no `variants` in the case or in the plan; known variants: {known}"
+            ));
+        }
+        if case.topology.is_none() && self.topology.is_none() {
+            return Err(
+                "no `topology` in the case or in the plan; write the name of one, its file or \
+                 random-tree-SEED"
+                    .into(),
+            );
+        }
+        case.workload.check()?;
+        case.events.iter().try_for_each(Event::check)?;
+        case.windows.iter().try_for_each(Window::check)
     }
 
     fn check_target(&self, target: &Target) -> Result<(), String> {
@@ -249,23 +261,25 @@ impl Plan {
                     )
                 })
         };
+        let check_variant = |case: &Case, variant: Variant| {
+            let variants = self.variants_of(case);
+            if variants.contains(&variant) {
+                return Ok(());
+            }
+            let known: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
+            Err(format!(
+                "target `{name}`: case `{}` does not run `{variant}`; it runs {}",
+                case.name,
+                known.join(", ")
+            ))
+        };
         let case = find_case(&target.case)?;
+        check_variant(case, target.variant)?;
         for case_name in &target.mean_with {
-            find_case(case_name)?;
+            check_variant(find_case(case_name)?, target.variant)?;
         }
-        if !self.variants_of(case).contains(&target.variant) {
-            let variant = target.variant;
-            return Err(format!(
-                "target `{name}`: case `{}` does not run `{variant}`",
-                case.name
-            ));
-        }
-        let mut variants = target.minus.iter().chain(&target.gains);
-        if let Some(variant) = variants.find(|variant| !self.variants_of(case).contains(variant)) {
-            let case = &case.name;
-            return Err(format!(
-                "target `{name}`: case `{case}` does not run `{variant}`"
-            ));
+        for variant in target.minus.iter().chain(&target.gains) {
+            check_variant(case, *variant)?;
         }
         if !target.gains.is_empty() && target.figure.ends_with("_ratio") {
             let figure = &target.figure;
@@ -279,20 +293,20 @@ impl Plan {
             ));
         }
         let rival_case = find_case(target.over_case.as_ref().unwrap_or(&target.case))?;
-        for rival in target
-            .over
-            .iter()
-            .filter(|rival| !rival.starts_with("ceiling."))
-        {
+        for rival in &target.over {
+            if let Some(ceiling) = rival.strip_prefix("ceiling.") {
+                if !CEILINGS.contains(&ceiling) {
+                    let known = CEILINGS.join(", ");
+                    return Err(format!(
+                        "target `{name}`: no ceiling `{ceiling}`; known ceilings: {known}"
+                    ));
+                }
+                continue;
+            }
             let variant: Variant = rival
                 .parse()
                 .map_err(|error| format!("target `{name}`: {error}"))?;
-            if !self.variants_of(rival_case).contains(&variant) {
-                let case = &rival_case.name;
-                return Err(format!(
-                    "target `{name}`: case `{case}` does not run `{variant}`"
-                ));
-            }
+            check_variant(rival_case, variant)?;
         }
         Ok(())
     }
@@ -350,34 +364,212 @@ mod tests {
         assert_eq!(plan.targets[0].statistic, Statistic::Bound);
     }
 
+    /// Known variants, as messages list them.
+    const VARIANTS: &str = "known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, kumi-plain, \
+        kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, kumi-tcp, \
+        kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, kumi-tcp-no-band, \
+        kumi-link-tcp, kumi-coll";
+
     #[test]
-    fn plan__flows_for_a_request_response_pattern__are_refused() {
-        let workload = "{ kind = \"pattern\", pattern = \"one-way\", exchange = \"request-response\", sizes_bytes = [1], seconds = 1, flows = 2 }";
-        let text = PLAN.replace("{ kind = \"stream\", seconds = 5 }", workload);
-        assert!(problem(&text).contains("`flows`"));
+    fn plan__invalid_cases__are_named_with_what_is_accepted() {
+        const SHOWS: &str = r#"shows = "something""#;
+        const WORKLOAD: &str = r#"{ kind = "stream", seconds = 5 }"#;
+        let with_event = |times: &str| {
+            let change = "change = { carrier = false }";
+            format!(
+                "{WORKLOAD}\nevent = [{{ name = \"cut\", link = \"h2:eth2\", {change}, {times} }}]"
+            )
+        };
+        let again = |every_s: &str| {
+            let reverse = "reverse = { carrier = true }, count = 2";
+            with_event(&format!(
+                "at_s = 1.0, again = {{ every_s = {every_s}, {reverse} }}"
+            ))
+        };
+        let with_window = |ends: &str| format!("{WORKLOAD}\nwindow = [{{ name = \"w\", {ends} }}]");
+        let window_message = |ends: &str| {
+            format!(
+                "case `tcp`: window `w`: invalid {ends}: expected 0 to 86400 seconds, from_s below \
+                 to_s"
+            )
+        };
+        for (old, new, message) in [
+            (
+                SHOWS,
+                format!("{SHOWS}\nrepetitions = 0"),
+                "invalid repetitions = 0: expected at least 1".to_owned(),
+            ),
+            (
+                "[[target]]",
+                format!("[[case]]\nname = \"tcp\"\nworkload = {WORKLOAD}\n[[target]]"),
+                "duplicate case `tcp`; give each case a unique name".to_owned(),
+            ),
+            (
+                r#"variants = ["single", "kumi"]"#,
+                String::new(),
+                format!("case `tcp`: no `variants` in the case or in the plan; {VARIANTS}"),
+            ),
+            (
+                r#"topology = "two-links""#,
+                String::new(),
+                "case `tcp`: no `topology` in the case or in the plan; write the name of one, its \
+                 file or random-tree-SEED"
+                    .to_owned(),
+            ),
+            (
+                WORKLOAD,
+                "{ kind = \"pattern\", pattern = \"one-way\", exchange = \"request-response\", \
+                 sizes_bytes = [1], seconds = 1, flows = 2 }"
+                    .to_owned(),
+                "case `tcp`: invalid flows = 2: expected 1, because only exchange `streaming` has \
+                 more"
+                    .to_owned(),
+            ),
+            (
+                WORKLOAD,
+                "{ kind = \"simulated\", operation = \"alltoal\", hosts = 8, sizes_bytes = [1], \
+                 port_queue = \"64KiB\" }"
+                    .to_owned(),
+                "case `tcp`: invalid operation `alltoal`: expected one of gather, scatter, bcast, \
+                 reduce, allgather, reduce_scatter, allreduce, alltoall, gatherv, scatterv, \
+                 allgatherv, alltoallv"
+                    .to_owned(),
+            ),
+            (
+                WORKLOAD,
+                with_event("at_s = -1.0"),
+                "case `tcp`: event `cut`: invalid at_s = -1: expected 0 to 86400 seconds"
+                    .to_owned(),
+            ),
+            (
+                WORKLOAD,
+                with_event("at_s = inf"),
+                "case `tcp`: event `cut`: invalid at_s = inf: expected 0 to 86400 seconds"
+                    .to_owned(),
+            ),
+            (
+                WORKLOAD,
+                again("-0.5"),
+                "case `tcp`: event `cut`: invalid every_s = -0.5: expected 0 to 86400 seconds"
+                    .to_owned(),
+            ),
+            (
+                WORKLOAD,
+                with_window("from_s = 5.0, to_s = 2.0"),
+                window_message("from_s = 5, to_s = 2"),
+            ),
+            (
+                WORKLOAD,
+                with_window("from_s = 5.0, to_s = inf"),
+                window_message("from_s = 5, to_s = inf"),
+            ),
+        ] {
+            let text = PLAN.replacen(old, &new, 1);
+            assert_ne!(text, PLAN, "{old}");
+            assert_eq!(problem(&text), format!("p.toml: {message}"));
+        }
+        assert_eq!(
+            problem("name = \"p\"\nshows = \"something\""),
+            "p.toml: no [[case]]: expected at least one, or `fidelity = true`"
+        );
     }
 
     #[test]
-    fn plan__gains_for_a_ratio_figure__are_refused() {
-        let text = PLAN.replace(
-            "figure = \"goodput_bps\"",
-            "figure = \"jain_ratio\"\ngains = [\"single\"]",
-        );
-        assert!(problem(&text).contains("jain_ratio"));
+    fn plan__invalid_targets__are_named_with_what_is_accepted() {
+        const OVER: &str = r#"over = ["single"]"#;
+        const FIGURE: &str = r#"figure = "goodput_bps""#;
+        let unknown = format!("no variant `bonding`; {VARIANTS}");
+        for (old, new, message) in [
+            (
+                r#"case = "tcp""#,
+                r#"case = "udp""#,
+                "no case `udp`; known cases: tcp",
+            ),
+            (
+                OVER,
+                r#"mean_with = ["udp"]"#,
+                "no case `udp`; known cases: tcp",
+            ),
+            (
+                OVER,
+                "over = [\"single\"]\nover_case = \"udp\"",
+                "no case `udp`; known cases: tcp",
+            ),
+            (
+                r#"variant = "kumi""#,
+                r#"variant = "mptcp""#,
+                "case `tcp` does not run `mptcp`; it runs single, kumi",
+            ),
+            (
+                OVER,
+                r#"over = ["mptcp"]"#,
+                "case `tcp` does not run `mptcp`; it runs single, kumi",
+            ),
+            (
+                OVER,
+                r#"minus = "rr""#,
+                "case `tcp` does not run `rr`; it runs single, kumi",
+            ),
+            (
+                OVER,
+                "over = [\"single\"]\ngains = [\"rr\"]",
+                "case `tcp` does not run `rr`; it runs single, kumi",
+            ),
+            (OVER, r#"over = ["bonding"]"#, unknown.as_str()),
+            (
+                OVER,
+                r#"over = ["ceiling.plan"]"#,
+                "no ceiling `plan`; known ceilings: plain, framing, best_link",
+            ),
+            (
+                OVER,
+                r#"gains = ["single"]"#,
+                "`gains` requires `over`, the divisor of each gain",
+            ),
+            (
+                FIGURE,
+                "figure = \"jain_ratio\"\ngains = [\"single\"]",
+                "`gains` accepts rates (`_bps`) and times, not `jain_ratio`",
+            ),
+        ] {
+            let text = PLAN.replacen(old, new, 1);
+            let expected = format!("p.toml: target `goodput_vs_single`: {message}");
+            assert_eq!(problem(&text), expected, "{new}");
+        }
+    }
+
+    #[test]
+    fn plan__unknown_words__are_named_with_their_line_and_the_known_ones() {
+        for (old, new, line, message) in [
+            (
+                r#"["single", "kumi"]"#,
+                r#"["bonding"]"#,
+                5,
+                "unknown variant `bonding`, expected one of `single`, `rr`, `rr-tuned`",
+            ),
+            (
+                r#"kind = "stream""#,
+                r#"kind = "strem""#,
+                8,
+                "unknown variant `strem`, expected one of `stream`, `flow`, `integrity`",
+            ),
+            (
+                r#"op = ">=""#,
+                r#"op = "=>""#,
+                15,
+                "unknown variant `=>`, expected one of `>=`, `<=`, `==`",
+            ),
+        ] {
+            let problem = problem(&PLAN.replacen(old, new, 1));
+            let place = format!("p.toml: TOML parse error at line {line}, ");
+            assert!(problem.starts_with(&place), "{problem}");
+            assert!(problem.contains(message), "{problem}");
+        }
     }
 
     #[test]
     fn plan__unknown_key__is_named_with_its_line() {
         let text = PLAN.replace("figure =", "figur =");
         assert!(problem(&text).contains("line 13") && problem(&text).contains("figur"));
-    }
-
-    #[test]
-    fn plan__target_of_an_absent_case_or_variant__is_refused() {
-        assert!(
-            problem(&PLAN.replace("case = \"tcp\"", "case = \"udp\"")).contains("no case `udp`")
-        );
-        let text = PLAN.replace("over = [\"single\"]", "over = [\"mptcp\"]");
-        assert!(problem(&text).contains("does not run `mptcp`"));
     }
 }

@@ -130,7 +130,10 @@ pub fn write(
         writeln!(text, "{}", serde_json::to_string(sample)?)?;
     }
     let file = folder.join(format!("{}.ndjson", plan.name));
-    std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    std::fs::write(&file, text).with_context(|| {
+        let file = file.display();
+        format!("cannot write {file}; remove it, or name another folder with --results")
+    })?;
     Ok(file)
 }
 
@@ -298,6 +301,25 @@ mod tests {
         };
         let text = table(&plan, &outcome, &Measurements::default());
         assert!(text.contains("met    rate_error"), "{text}");
+    }
+
+    #[test]
+    fn write__result_file_that_is_a_folder__is_refused_with_its_path() {
+        let folder = format!("kumi-bench-report-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        let file = folder.join("p.ndjson");
+        std::fs::create_dir_all(&file).unwrap();
+        let plan = "name = \"p\"\nshows = \"something\"\nfidelity = true";
+        let plan = Plan::parse("p.toml", plan).expect("is sound");
+        let error = write(&folder, &plan, &json!({}), &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "cannot write {}; remove it, or name another folder with --results",
+                file.display()
+            )
+        );
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -126,7 +126,7 @@ pub enum CheckError {
         transfer: usize,
     },
     /// The plan does not complete the operation.
-    #[error("after the last transfer {host} lacks {blocks} blocks")]
+    #[error("after the last transfer, {host} lacks {blocks} of its blocks")]
     Undone {
         /// Name of the host that lacks blocks.
         host: String,

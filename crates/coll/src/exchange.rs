@@ -149,3 +149,51 @@ pub(crate) fn check_sizes(hosts: usize, block_bytes: &[u64]) -> Result<(), PlanE
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Vector, all_gather, broadcast, gather, reduce, reduce_scatter};
+    use kumi_topo::{Delay, Rate};
+
+    #[test]
+    fn planners__invalid_root_or_sizes__are_refused_with_what_is_accepted() {
+        let rate = Rate::from_bps(1_000_000_000).unwrap();
+        let network = Network::star(&["a", "b", "c"], rate, Delay::ZERO);
+        let vector = Vector::new(8, 4);
+        for outcome in [
+            gather(&network, 3, 1),
+            gather_by_turns(&network, 3, &[1; 3]),
+            scatter(&network, 3, &[1; 3]),
+            broadcast(&network, 3, vector),
+            reduce(&network, 3, vector),
+        ] {
+            let message = outcome.unwrap_err().to_string();
+            assert_eq!(message, "root 3 out of range (0–2)");
+        }
+        for (outcome, message) in [
+            (
+                gather_by_turns(&network, 0, &[1; 2]),
+                "2 block sizes given: expected 3, one for each block",
+            ),
+            (
+                scatter(&network, 0, &[1; 4]),
+                "4 block sizes given: expected 3, one for each block",
+            ),
+            (
+                all_gather(&network, &[]),
+                "0 block sizes given: expected 3, one for each block",
+            ),
+            (
+                reduce_scatter(&network, &[1; 4]),
+                "4 block sizes given: expected 3, one for each block",
+            ),
+            (
+                all_to_all(&network, vec![1; 3]),
+                "3 block sizes given: expected 9, one for each block",
+            ),
+        ] {
+            assert_eq!(outcome.unwrap_err().to_string(), message);
+        }
+    }
+}

@@ -74,3 +74,17 @@ impl Starting {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log__cannot_be_created__is_named_with_the_remedy() {
+        let error = start(Path::new("/dev/null/kumi0.log")).err().unwrap();
+        assert_eq!(
+            format!("{error:#}"),
+            "cannot create /dev/null/kumi0.log; run as root: Not a directory (os error 20)"
+        );
+    }
+}

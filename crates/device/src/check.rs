@@ -158,35 +158,58 @@ mod tests {
 
     #[test]
     fn interface__unusable_as_a_link__is_refused_with_the_reason() {
+        // This machine has no interfaces of these names, so IPv6 counts as disabled on them.
         let mut all = vec![
             nic(1, "lo"),
-            nic(2, "eth1"),
-            nic(3, "br0"),
-            nic(4, "eth2"),
-            nic(5, "eth3"),
+            nic(2, "nic-a"),
+            nic(3, "br-a"),
+            nic(4, "nic-b"),
+            nic(5, "nic-c"),
+            nic(6, "nic-d"),
+            nic(7, "nic-e"),
         ];
         all[3].master = Some((3, "bridge".to_owned()));
         all[4].master = Some((3, "vrf".to_owned()));
-        let says = |name: &str| {
-            interface(name, &all, false)
-                .map(|nic| nic.index)
-                .map_err(|e| e.0)
-        };
-        assert_eq!(says("eth1"), Ok(2));
-        assert_eq!(says("eth3"), Ok(5), "a VRF's port keeps its IP stack");
-        assert!(says("lo").unwrap_err().contains("loopback"));
-        let enslaved = says("eth2").unwrap_err();
-        assert!(enslaved.contains("port of br0 (bridge)") && enslaved.contains("nomaster"));
-        assert!(
-            says("eth9")
-                .unwrap_err()
-                .contains("this host has eth1, br0, eth2, eth3")
+        all[5].mtu = 1279;
+        all[6].is_up = false;
+        let index = |name: &str| interface(name, &all, false).map(|nic| nic.index);
+        assert_eq!(index("nic-a").unwrap(), 2);
+        assert_eq!(
+            index("nic-c").unwrap(),
+            5,
+            "a VRF's port keeps its IP stack"
         );
-        let error = interface("eth1", &all, true).unwrap_err().0;
-        assert!(
-            error.contains("IPv6 disabled"),
-            "no such interface here: {error}"
-        );
+        for (name, message) in [
+            (
+                "eth9",
+                "no interface `eth9`; this host has nic-a, br-a, nic-b, nic-c, nic-d, nic-e",
+            ),
+            (
+                "lo",
+                "`lo` is the loopback interface; a link is a NIC to other hosts",
+            ),
+            (
+                "nic-b",
+                "`nic-b` is a port of br-a (bridge), which takes all its packets; run `ip link set \
+                 nic-b nomaster`",
+            ),
+            (
+                "nic-d",
+                "`nic-d` has MTU 1279: expected at least 1280; run `ip link set nic-d mtu 1500`",
+            ),
+            ("nic-e", "`nic-e` is down; run `ip link set nic-e up`"),
+            (
+                "nic-a",
+                "`nic-a` has IPv6 disabled, and peers find each other by IPv6; run `sysctl -w \
+                 net.ipv6.conf.nic-a.disable_ipv6=0`, or give each peer's IPv4 addresses with \
+                 --peer",
+            ),
+        ] {
+            let error = interface(name, &all, true).unwrap_err();
+            assert_eq!(error.0, format!("over: {message}"));
+        }
+        let error = interface("eth9", &all[..1], false).unwrap_err();
+        assert_eq!(error.0, "over: no interface `eth9`; this host has none");
     }
 
     #[test]
@@ -198,8 +221,10 @@ mod tests {
             .unwrap()
         };
         let first = device("kumi0", "eth1", 24_870);
-        let text = shared_port(&device("kumi1", "eth1", 24_871), &first).unwrap();
-        assert!(text.contains("kumi0 has UDP port 24870 on eth1"), "{text}");
+        let message = "port 24871: kumi0 has UDP port 24870 on eth1; set another `port` for kumi1, \
+                       such as 24970";
+        let text = shared_port(&device("kumi1", "eth1", 24_871), &first);
+        assert_eq!(text.as_deref(), Some(message));
         assert_eq!(shared_port(&device("kumi1", "eth1", 24_872), &first), None);
         assert_eq!(shared_port(&device("kumi1", "eth2", 24_870), &first), None);
     }

@@ -13,6 +13,8 @@ pub const QUEUES_MAX: u8 = 8;
 /// Accepted MTUs of the device, in bytes: from the least of IPv6 to the largest of a TAP
 /// (`ETH_MAX_MTU` less the Ethernet header).
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 1280..=65_521;
+/// Longest name of a device, in bytes: `IFNAMSIZ` less the final zero.
+const NAME_BYTES_MAX: usize = 15;
 /// Default path of the cluster key file.
 pub const KEY_FILE: &str = "/etc/kumi/cluster.key";
 
@@ -186,13 +188,15 @@ impl DeviceConfig {
     /// Returns all mistakes that can be found without access to the system.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes = Vec::new();
-        if self.name.is_empty() || self.name.len() > 15 || self.name.contains(['/', ' ', '%']) {
+        if !is_device_name(&self.name) {
             mistakes.push(format!(
-                "invalid device name `{}`: expected 1 to 15 characters without spaces, `/` or `%`",
+                "invalid device name `{}`: expected 1 to {NAME_BYTES_MAX} ASCII characters without \
+                 spaces, `/`, `:` or `%`, and not `.` or `..`",
                 self.name
             ));
         }
         self.check_links(&mut mistakes);
+        self.check_preset(&mut mistakes);
         self.check_ports(&mut mistakes);
         if let Some(mtu) = self.mtu.filter(|mtu| !MTU_RANGE.contains(mtu)) {
             mistakes.push(format!(
@@ -233,6 +237,33 @@ impl DeviceConfig {
         }
     }
 
+    /// Checks for settings that RI2N/DRV does not have.
+    fn check_preset(&self, mistakes: &mut Vec<String>) {
+        if self.preset != Preset::Ri2n {
+            return;
+        }
+        if self.seal == SealChoice::Authenticate {
+            mistakes.push(
+                "seal `authenticate`: preset ri2n authenticates nothing; omit it \
+                 (--authenticate-only), or use preset kumi"
+                    .to_owned(),
+            );
+        }
+        if let Some(addresses) = self.peer.first() {
+            let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+            mistakes.push(format!(
+                "peer {}: preset ri2n uses Ethernet frames, which do not cross routers; omit \
+                 `peer` (--peer), or use preset kumi",
+                addresses.join(",")
+            ));
+        }
+        if let Queues::Exactly(queues @ 2..) = self.queues {
+            mistakes.push(format!(
+                "queues {queues}: preset ri2n has only one queue; set 1 or auto"
+            ));
+        }
+    }
+
     fn check_ports(&self, mistakes: &mut Vec<String>) {
         if self.port == 0 {
             mistakes.push("invalid port 0: expected 1 to 65535".to_owned());
@@ -240,9 +271,6 @@ impl DeviceConfig {
         let Queues::Exactly(queues) = self.queues else {
             return;
         };
-        if queues > 1 && self.preset == Preset::Ri2n {
-            mistakes.push("queues: preset ri2n has only one queue; set 1 or auto".to_owned());
-        }
         if self.port.checked_add(u16::from(queues) - 1).is_none() {
             mistakes.push(format!(
                 "port {}: {queues} queues need {queues} ports from this one on; the last port is 65535",
@@ -281,6 +309,15 @@ impl DeviceConfig {
             .map(|ips| ips.iter().enumerate().map(link_address).collect())
             .collect()
     }
+}
+
+/// Returns whether `name` can name an interface. The kernel refuses spaces, `/`, `:` and the names
+/// of folders, and expands `%d`.
+fn is_device_name(name: &str) -> bool {
+    let is_accepted = |c: char| c.is_ascii_graphic() && !"/:%".contains(c);
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.chars().all(is_accepted)
+        && !matches!(name, "." | "..")
 }
 
 fn address_mistake(text: &str) -> Option<String> {
@@ -338,11 +375,111 @@ mod tests {
     }
 
     #[test]
+    fn config__invalid_values__are_named_with_what_is_accepted() {
+        type Change = fn(&mut DeviceConfig);
+        const NAMES: &str = "expected 1 to 15 ASCII characters without spaces, `/`, `:` or `%`, \
+                             and not `.` or `..`";
+        let name_changes: [(Change, &str); 9] = [
+            (|config| config.name = String::new(), ""),
+            (
+                |config| config.name = "kumi-16-letters0".into(),
+                "kumi-16-letters0",
+            ),
+            (|config| config.name = "kumi 0".into(), "kumi 0"),
+            (|config| config.name = "kumi/0".into(), "kumi/0"),
+            (|config| config.name = "kumi:0".into(), "kumi:0"),
+            (|config| config.name = "kumi%d".into(), "kumi%d"),
+            (|config| config.name = "組紐".into(), "組紐"),
+            (|config| config.name = ".".into(), "."),
+            (|config| config.name = "..".into(), ".."),
+        ];
+        let changes: [(Change, &str); 11] = [
+            (
+                |config| config.over.clear(),
+                "over: 0 interfaces given: expected 1 to 16",
+            ),
+            (
+                |config| config.over = (0..17).map(|number| format!("eth{number}")).collect(),
+                "over: 17 interfaces given: expected 1 to 16",
+            ),
+            (
+                |config| config.over = vec!["eth1".into(), "eth1".into()],
+                "over: `eth1` is named twice",
+            ),
+            (
+                |config| config.over.push("kumi0".into()),
+                "over: `kumi0` cannot be under itself",
+            ),
+            (
+                |config| config.port = 0,
+                "invalid port 0: expected 1 to 65535",
+            ),
+            (
+                |config| (config.port, config.queues) = (65_534, Queues::Exactly(4)),
+                "port 65534: 4 queues need 4 ports from this one on; the last port is 65535",
+            ),
+            (
+                |config| config.mtu = Some(1279),
+                "invalid mtu 1279: expected 1280 (the least of IPv6) to 65521; omit it to get the \
+                 largest that fits one datagram",
+            ),
+            (
+                |config| config.mtu = Some(65_522),
+                "invalid mtu 65522: expected 1280 (the least of IPv6) to 65521; omit it to get the \
+                 largest that fits one datagram",
+            ),
+            (
+                |config| config.address = vec!["10.0.0.1/33".into()],
+                "invalid address `10.0.0.1/33`: expected an IP address and a prefix length, such \
+                 as 10.77.0.1/24",
+            ),
+            (
+                |config| config.peer = vec![Vec::new()],
+                "peer: 0 addresses for 1 links: expected one per link, in the order of `over`",
+            ),
+            (
+                |config| config.peer = vec![vec![IpAddr::from([10, 1, 0, 2]); 2]],
+                "peer: 2 addresses for 1 links: expected one per link, in the order of `over`",
+            ),
+        ];
+        let messages = name_changes.map(|(change, name)| {
+            let message = format!("invalid device name `{name}`: {NAMES}");
+            (change, message)
+        });
+        let others = changes.map(|(change, message)| (change, message.to_owned()));
+        for (change, message) in messages.into_iter().chain(others) {
+            let mut config = config(&["eth1"], "10.0.0.1/24");
+            change(&mut config);
+            assert_eq!(config.mistakes(), [message]);
+        }
+    }
+
+    #[test]
+    fn config__settings_that_ri2n_lacks__are_all_refused() {
+        let mut config = config(&["eth1", "eth2"], "10.0.0.1/24");
+        config.preset = Preset::Ri2n;
+        assert!(config.mistakes().is_empty());
+        config.seal = SealChoice::Authenticate;
+        config.queues = Queues::Exactly(2);
+        config.peer = vec![[2, 3].map(|host| IpAddr::from([10, 1, 0, host])).to_vec()];
+        let expected = [
+            "seal `authenticate`: preset ri2n authenticates nothing; omit it \
+             (--authenticate-only), or use preset kumi",
+            "peer 10.1.0.2,10.1.0.3: preset ri2n uses Ethernet frames, which do not cross routers; \
+             omit `peer` (--peer), or use preset kumi",
+            "queues 2: preset ri2n has only one queue; set 1 or auto",
+        ];
+        assert_eq!(config.mistakes(), expected);
+    }
+
+    #[test]
     fn config__queues__are_a_number_or_auto() {
         assert_eq!("auto".parse(), Ok(Queues::Auto));
         assert_eq!("8".parse(), Ok(Queues::Exactly(8)));
         for text in ["0", "9", "-1", "many"] {
-            assert!(text.parse::<Queues>().unwrap_err().contains(text));
+            let message =
+                format!("invalid queues `{text}`: expected a number from 1 to 8, or auto");
+            assert_eq!(text.parse::<Queues>(), Err(message));
         }
         for (value, queues) in [("4", Queues::Exactly(4)), ("\"auto\"", Queues::Auto)] {
             let text = format!("name = \"kumi0\"\nover = [\"eth1\"]\nqueues = {value}\n");

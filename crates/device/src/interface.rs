@@ -138,6 +138,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn interface__absent__is_named() {
+        for outcome in [
+            index("kumi-absent").map(drop),
+            configure("kumi-absent", 1400, 100, &[]),
+            remove("kumi-absent"),
+        ] {
+            let error = format!("{:#}", outcome.unwrap_err());
+            assert!(error.starts_with("no interface kumi-absent: "), "{error}");
+        }
+    }
+
+    #[test]
     fn log__grown_beyond_the_limit__is_rotated_and_keeps_the_previous_one() {
         let path = std::env::temp_dir().join(format!("kumi-log-{}", std::process::id()));
         let old_path = path.with_extension("1");

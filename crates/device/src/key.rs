@@ -28,7 +28,10 @@ pub fn generate(path: &Path) -> anyhow::Result<()> {
                 path.display()
             ))
             .into(),
-            _ => anyhow::Error::from(error).context(format!("{}", path.display())),
+            _ => {
+                let message = format!("cannot create {}", path.display());
+                anyhow::Error::from(error).context(message)
+            }
         })?;
     writeln!(file, "{digits}")?;
     Ok(())
@@ -89,10 +92,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key__wrong_length_or_digit__is_named() {
-        assert_eq!(parse("ab"), Err("it has 2 digits".into()));
-        assert_eq!(parse("xy"), Err("`x` is not a hexadecimal digit".into()));
+    fn key__absent_or_invalid_file__is_named_with_the_remedy() {
         assert_eq!(parse(&"0f".repeat(32)), Ok([15; 32]));
+        let path = std::env::temp_dir().join(format!("kumi-bad-key-{}", std::process::id()));
+        let file = path.display();
+        let error = |path: &Path| format!("{:#}", load(path).err().unwrap());
+        assert_eq!(
+            error(&path),
+            format!(
+                "cannot read cluster key {file}: No such file or directory (os error 2); create \
+                 one with `kumi link keygen {file}` and copy it to every node"
+            )
+        );
+        for (text, reason) in [
+            ("", "it has 0 digits"),
+            ("ab\n", "it has 2 digits"),
+            ("xy", "`x` is not a hexadecimal digit"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(
+                error(&path),
+                format!(
+                    "invalid cluster key {file}: {reason}; expected 64 hexadecimal digits, as \
+                     written by `kumi link keygen`"
+                )
+            );
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn key__cannot_be_created__names_the_file_or_the_folder() {
+        let long = std::env::temp_dir().join("k".repeat(300));
+        for (path, message) in [
+            (
+                Path::new("/dev/null/kumi/cluster.key"),
+                "cannot create the folder /dev/null/kumi: Not a directory (os error 20)".to_owned(),
+            ),
+            (
+                long.as_path(),
+                format!(
+                    "cannot create {}: File name too long (os error 36)",
+                    long.display()
+                ),
+            ),
+        ] {
+            assert_eq!(format!("{:#}", generate(path).unwrap_err()), message);
+        }
     }
 
     #[test]
@@ -110,7 +156,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("kumi-key-{}", std::process::id()));
         generate(&path).unwrap();
         let original = std::fs::read(&path).unwrap();
-        assert!(generate(&path).is_err());
+        let message = format!(
+            "{} exists; a key is never overwritten: remove it first or name another file",
+            path.display()
+        );
+        assert_eq!(generate(&path).unwrap_err().to_string(), message);
         assert_eq!(std::fs::read(&path).unwrap(), original);
         assert!(load(&path).is_ok());
         std::fs::remove_file(&path).unwrap();

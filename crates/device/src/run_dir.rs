@@ -5,7 +5,7 @@
 use anyhow::Context;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Paths of the files of one device.
 #[derive(Debug, Clone)]
@@ -26,9 +26,20 @@ impl RunDir {
     /// Returns the same as [`Self::of`], and creates the folder if it does not exist.
     pub fn make(device: &str) -> anyhow::Result<Self> {
         let dir = Self::of(device)?;
-        std::fs::create_dir_all(&dir.folder)
-            .with_context(|| format!("cannot create {}; run as root", dir.folder.display()))?;
+        dir.create()?;
         Ok(dir)
+    }
+
+    /// Returns the paths for `device` in `folder`.
+    #[cfg(test)]
+    pub(crate) fn in_folder(folder: PathBuf, device: &str) -> Self {
+        let device = device.to_owned();
+        Self { folder, device }
+    }
+
+    fn create(&self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)
+            .with_context(|| format!("cannot create {}; run as root", self.folder.display()))
     }
 
     /// Returns the path of the control socket.
@@ -78,8 +89,11 @@ fn folder() -> anyhow::Result<PathBuf> {
 
 /// Returns the names of the devices in the caller's network namespace that have a control socket.
 pub fn devices() -> anyhow::Result<Vec<String>> {
-    let folder = folder()?;
-    let entries = match std::fs::read_dir(&folder) {
+    devices_in(&folder()?)
+}
+
+fn devices_in(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
@@ -101,4 +115,26 @@ pub fn devices() -> anyhow::Result<Vec<String>> {
         .collect();
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder__cannot_be_created_or_read__is_named_with_the_remedy() {
+        let dir = RunDir::in_folder("/dev/null/net-1".into(), "kumi0");
+        let error = dir.create().unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "cannot create /dev/null/net-1; run as root: Not a directory (os error 20)"
+        );
+        let error = devices_in(Path::new("/dev/null/net-1")).unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "cannot read /dev/null/net-1; run as root: Not a directory (os error 20)"
+        );
+        let absent = std::env::temp_dir().join("kumi-no-such-folder");
+        assert!(devices_in(&absent).unwrap().is_empty());
+    }
 }

@@ -39,7 +39,11 @@ pub fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
             "the daemon of {device} ended without removing the device; start it again, \
              or remove the device with `kumi link down {device}`"
         ),
-        Some(_) => not_running(device),
+        // Names that no device can have give the other two kinds.
+        Some(ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => {
+            not_running(device)
+        }
+        Some(_) => error.context(format!("cannot ask {device}")),
         None => error,
     }
 }
@@ -56,4 +60,48 @@ pub fn not_running(device: &str) -> anyhow::Error {
         "no kumi device `{device}` is running here; running: {names}"
     ))
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer__each_reason__names_the_device_and_the_remedy() {
+        let message = |kind: ErrorKind| {
+            let error = no_answer("kumi7", std::io::Error::from(kind).into());
+            (format!("{error:#}"), error.is::<BadInput>())
+        };
+        for (kind, text) in [
+            (
+                ErrorKind::PermissionDenied,
+                "kumi7 is running, but only root may send it requests (permission denied); use \
+                 sudo",
+            ),
+            (
+                ErrorKind::ConnectionRefused,
+                "the daemon of kumi7 ended without removing the device; start it again, or remove \
+                 the device with `kumi link down kumi7`",
+            ),
+            (
+                ErrorKind::ConnectionReset,
+                "cannot ask kumi7: connection reset",
+            ),
+        ] {
+            assert_eq!(message(kind), (text.to_owned(), false));
+        }
+        for kind in [ErrorKind::NotFound, ErrorKind::InvalidInput] {
+            let (text, is_bad_input) = message(kind);
+            let start = "no kumi device `kumi7` is running here; running: ";
+            assert!(is_bad_input && text.starts_with(start), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_answer__refusal_of_the_device__is_passed_on() {
+        let refusal = BadInput("`eth7` is not a link of kumi7".to_owned());
+        let error = no_answer("kumi7", refusal.into());
+        assert_eq!(error.to_string(), "`eth7` is not a link of kumi7");
+        assert!(error.is::<BadInput>());
+    }
 }

@@ -14,7 +14,8 @@ use std::io::{ErrorKind, Read};
 pub fn refuse_if_running(dir: &RunDir, name: &str) -> Result<(), BadInput> {
     match control::ask(&dir.socket(), &Request::Show) {
         Ok(_) => Err(BadInput(format!(
-            "{name} is already up; run `kumi link down {name}` first, or `kumi link add`"
+            "{name} is already up; run `kumi link down {name}` first, or `kumi link add {name} \
+             LINK`"
         ))),
         Err(_) => Ok(()),
     }
@@ -53,19 +54,26 @@ impl Drop for Created {
 /// # Errors
 /// The kernel refuses. The message contains the remedy.
 pub fn open_tap(name: &str, multi_queue: bool) -> anyhow::Result<Tap> {
-    Tap::open(name, multi_queue).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => anyhow::anyhow!("no /dev/net/tun; run `modprobe tun`"),
+    Tap::open(name, multi_queue).map_err(|error| anyhow::anyhow!(refusal(name, &error)))
+}
+
+/// Returns the message for the kernel's refusal to open the TAP `name`.
+fn refusal(name: &str, error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            format!("cannot create {name}: no /dev/net/tun; run `modprobe tun`")
+        }
         ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("creating {name} needs CAP_NET_ADMIN; run as root")
+            format!("creating {name} needs CAP_NET_ADMIN; run as root")
         }
         ErrorKind::ResourceBusy => {
-            anyhow::anyhow!("{name} is in use by another process; choose another name")
+            format!("{name} is in use by another process; choose another name")
         }
-        ErrorKind::InvalidInput => anyhow::anyhow!(
+        ErrorKind::InvalidInput => format!(
             "{name} exists and is not a TAP device of kumi; choose another name or run `ip link del {name}`"
         ),
-        _ => anyhow::anyhow!("cannot create {name}: {error}"),
-    })
+        _ => format!("cannot create {name}: {error}"),
+    }
 }
 
 /// Returns a random number of the kernel.
@@ -76,4 +84,61 @@ pub fn random_u64() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Control;
+    use std::time::Duration;
+
+    #[test]
+    fn tap__refused_by_the_kernel__is_named_with_the_remedy() {
+        for (kind, message) in [
+            (
+                ErrorKind::NotFound,
+                "cannot create kumi7: no /dev/net/tun; run `modprobe tun`",
+            ),
+            (
+                ErrorKind::PermissionDenied,
+                "creating kumi7 needs CAP_NET_ADMIN; run as root",
+            ),
+            (
+                ErrorKind::ResourceBusy,
+                "kumi7 is in use by another process; choose another name",
+            ),
+            (
+                ErrorKind::InvalidInput,
+                "kumi7 exists and is not a TAP device of kumi; choose another name or run `ip link \
+                 del kumi7`",
+            ),
+            (ErrorKind::OutOfMemory, "cannot create kumi7: out of memory"),
+        ] {
+            assert_eq!(refusal("kumi7", &kind.into()), message);
+        }
+    }
+
+    #[test]
+    fn device__already_up__is_refused_with_the_remedy() {
+        let folder = std::env::temp_dir().join(format!("kumi-tap-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let dir = RunDir::in_folder(folder.clone(), "kumi7");
+        refuse_if_running(&dir, "kumi7").unwrap();
+        let control = Control::listen(&dir.socket()).unwrap();
+        let daemon = std::thread::spawn(move || {
+            loop {
+                if let Some(call) = control.next_call() {
+                    return call.answer.send("{}".to_owned()).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let error = refuse_if_running(&dir, "kumi7").unwrap_err();
+        assert_eq!(
+            error.0,
+            "kumi7 is already up; run `kumi link down kumi7` first, or `kumi link add kumi7 LINK`"
+        );
+        daemon.join().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -94,6 +94,18 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// Returns the kind of the answer, as it is sent, and the number of its train.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Addresses { .. } => "here".to_owned(),
+            Self::Pinged { .. } => "pinged".to_owned(),
+            Self::Sent { number } => format!("sent {number}"),
+            Self::Arrivals { number, .. } => format!("came {number}"),
+        }
+    }
+}
+
 /// An address of this host.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct HostAddress {
@@ -186,8 +198,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         round_trip_max: None,
     };
     for line in std::io::stdin().lock().lines() {
-        let request: Request = serde_json::from_str(&line?).context("invalid request on stdin")?;
-        match request {
+        match parse_request(&line?)? {
             Request::Peers { own, addresses } => {
                 agent.own_index = own;
                 agent.peers = addresses;
@@ -219,6 +230,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn parse_request(line: &str) -> anyhow::Result<Request> {
+    serde_json::from_str(line).with_context(|| {
+        format!(
+            "invalid request `{line}` on stdin: expected a JSON object of `kumi topo discover`, which starts this command"
+        )
+    })
 }
 
 fn send_answer(answer: &Answer) -> anyhow::Result<()> {
@@ -430,6 +449,30 @@ impl Responder {
                 Err(nix::errno::Errno::EINTR | nix::errno::Errno::ECONNREFUSED) => {}
                 Err(_) => return None,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request__not_from_discover__is_named_with_what_is_accepted() {
+        for (line, reason) in [
+            ("hello", "expected value at line 1 column 1"),
+            (
+                r#"{"pong":{}}"#,
+                "unknown variant `pong`, expected one of `peers`, `ping`, `train`, `arrivals`",
+            ),
+            (r#"{"peers":{"own":0}}"#, "missing field `addresses`"),
+        ] {
+            let message = format!("{:#}", parse_request(line).unwrap_err());
+            let start = format!(
+                "invalid request `{line}` on stdin: expected a JSON object of `kumi topo discover`, \
+                 which starts this command: {reason}"
+            );
+            assert!(message.starts_with(&start), "{message}");
         }
     }
 }

@@ -16,12 +16,14 @@ mod crossing;
 mod lldp;
 mod packet;
 mod rates;
+#[cfg(test)]
+mod script;
 mod train;
 
 use agent::{Answer, Request};
 pub use agent::{Args as ProbeArgs, run as probe};
 use agents::Agents;
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use kumi_command::BadInput;
 use kumi_command::{errln, out};
 use kumi_topo::infer::{Inferred, Lengths, fit, infer};
@@ -81,11 +83,20 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 pub fn measure(hosts: &[String], name: &str, options: &How) -> anyhow::Result<Network> {
     let mut names = hosts.to_vec();
     names.sort();
-    if let Some(duplicate) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(BadInput(format!("--hosts names {} twice", duplicate[0])).into());
+    if names.iter().any(String::is_empty) {
+        let problem = format!(
+            "--hosts `{}` has an empty name: expected names of hosts, such as n1,n2",
+            hosts.join(",")
+        );
+        return Err(BadInput(problem).into());
     }
-    if names.len() < 2 {
-        return Err(BadInput("--hosts names one host; a network has two or more".into()).into());
+    if let Some(duplicate) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        let problem = format!("--hosts names {} twice; name it once", duplicate[0]);
+        return Err(BadInput(problem).into());
+    }
+    if let [only] = names.as_slice() {
+        let problem = format!("{only} is the only host: expected two or more");
+        return Err(BadInput(problem).into());
     }
     let mut agents = Agents::start(hosts, &options.shell, &options.command)?;
     let start_limit = Duration::from_secs(options.start_limit);
@@ -182,7 +193,7 @@ fn ping(
     let mut trips = Vec::new();
     for (from, answer) in agents.answers(&hosts)?.into_iter().enumerate() {
         let Answer::Pinged { peers } = answer else {
-            bail!("unexpected answer from kumi topo probe to pings: {answer:?}");
+            return Err(agents.mismatch(from, &answer, "pinged"));
         };
         trips.extend(peers.into_iter().map(|(peer, times)| {
             let trip = times.and_then(|times| Trip::from_ways(times.there_ns, times.back_ns));
@@ -280,5 +291,69 @@ fn assemble(
         hosts: hosts.collect(),
         switches: switches.collect(),
         links: host_links.chain(switch_links).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Script;
+
+    fn options(shell: String) -> How {
+        How {
+            shell,
+            command: "kumi".to_owned(),
+            network: None,
+            rounds: 1,
+            start_limit: 20,
+        }
+    }
+
+    fn error_of(hosts: &[&str], shell: String) -> anyhow::Error {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        measure(&hosts, "n", &options(shell)).unwrap_err()
+    }
+
+    #[test]
+    fn hosts__invalid__are_named_with_what_is_accepted() {
+        for (hosts, message) in [
+            (&["a", "b", "a"][..], "--hosts names a twice; name it once"),
+            (&["a"][..], "a is the only host: expected two or more"),
+            (
+                &["a", "", "b"][..],
+                "--hosts `a,,b` has an empty name: expected names of hosts, such as n1,n2",
+            ),
+        ] {
+            let error = error_of(hosts, "false".to_owned());
+            assert_eq!(error.to_string(), message);
+            assert!(error.is::<BadInput>(), "{message}");
+        }
+    }
+
+    #[test]
+    fn pings__unanswered_or_confused__name_the_hosts() {
+        let lost = r#"case $host$line in
+            a*ping*) echo '{"pinged":{"peers":[[1,null]]}}';;
+            *ping*) echo '{"pinged":{"peers":[]}}';;
+        esac"#;
+        let confused = r#"case $line in *ping*) echo '{"sent":{"number":1}}';; esac"#;
+        for (body, test, message) in [
+            (
+                lost,
+                "lost",
+                "a and bb do not reach each other: none of 4 probes was answered; \
+                 check for a firewall that drops UDP",
+            ),
+            (
+                confused,
+                "confused",
+                "a: kumi topo probe answered `sent 1`: expected `pinged`; \
+                 use the same release of kumi on all hosts",
+            ),
+        ] {
+            let script = Script::new(test, body);
+            let error = error_of(&["a", "bb"], script.shell());
+            assert_eq!(error.to_string(), message);
+        }
     }
 }

@@ -3,7 +3,6 @@
 use super::agent::{Answer, Request};
 use super::agents::Agents;
 use super::packet::{FRAMING_BYTES, LARGE_BYTES};
-use anyhow::bail;
 
 /// Shortest silence, in seconds, after which the queues of a path count as empty. A train that
 /// meets packets of the one before in a queue is compressed or dropped. A link of 15 Mb/s was
@@ -61,17 +60,27 @@ pub(super) fn run(
         agents.request(train.from, &request)?;
     }
     let senders: Vec<usize> = trains.iter().map(|train| train.from).collect();
-    agents.answers(&senders)?;
+    let answers = agents.answers(&senders)?;
+    for ((answer, sender), number) in answers.iter().zip(&senders).zip(numbers.clone()) {
+        if *answer != (Answer::Sent { number }) {
+            return Err(agents.mismatch(*sender, answer, &format!("sent {number}")));
+        }
+    }
     let quiet_us = (quiet_s * 1e6) as u64;
-    for (train, number) in trains.iter().zip(numbers) {
+    for (train, number) in trains.iter().zip(numbers.clone()) {
         agents.request(train.to, &Request::Arrivals { number, quiet_us })?;
     }
     let receivers: Vec<usize> = trains.iter().map(|train| train.to).collect();
     let mut arrivals_ns = Vec::new();
-    for answer in agents.answers(&receivers)? {
+    let answers = agents.answers(&receivers)?;
+    for ((answer, receiver), expected) in answers.into_iter().zip(&receivers).zip(numbers) {
         match answer {
-            Answer::Arrivals { times_ns, .. } => arrivals_ns.push(times_ns),
-            answer => bail!("unexpected answer from kumi topo probe about a train: {answer:?}"),
+            Answer::Arrivals { number, times_ns } if number == expected => {
+                arrivals_ns.push(times_ns);
+            }
+            answer => {
+                return Err(agents.mismatch(*receiver, &answer, &format!("came {expected}")));
+            }
         }
     }
     Ok(arrivals_ns)
@@ -79,4 +88,48 @@ pub(super) fn run(
 
 pub(super) fn packets(bps: f64, seconds: f64) -> u32 {
     ((bps * seconds / WIRE_BITS) as u32).clamp(PACKETS_MIN, PACKETS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Script;
+
+    /// An agent of another release, or an answer that comes too late, must not count for a train.
+    #[test]
+    fn train__answer_about_another_one__is_refused_with_the_expected_one() {
+        let sent = r#"case $line in *train*) echo '{"sent":{"number":5}}';; esac"#;
+        let came = r#"case $line in
+            *train*) echo '{"sent":{"number":4}}';;
+            *arrivals*) echo '{"came":{"number":3,"at_ns":[]}}';;
+        esac"#;
+        for (body, test, message) in [
+            (
+                sent,
+                "sent",
+                "a: kumi topo probe answered `sent 5`: expected `sent 4`",
+            ),
+            (
+                came,
+                "came",
+                "bb: kumi topo probe answered `came 3`: expected `came 4`",
+            ),
+        ] {
+            let script = Script::new(test, body);
+            let names = ["a", "bb"].map(str::to_owned);
+            let mut agents = Agents::start(&names, &script.shell(), "kumi").unwrap();
+            agents.answers(&[0, 1]).unwrap();
+            let train = Train {
+                from: 0,
+                to: 1,
+                packets: PACKETS_MIN,
+            };
+            let mut number = 4;
+            let error = run(&mut agents, &mut number, &[train], 0.0).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("{message}; use the same release of kumi on all hosts")
+            );
+        }
+    }
 }

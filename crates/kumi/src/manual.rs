@@ -1,6 +1,7 @@
 //! `kumi completions` and `kumi man`. Both are generated from the definitions of the commands, so
 //! they always agree with the commands.
 
+use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
 use kumi_command::output::Output;
@@ -47,8 +48,9 @@ pub fn man<C: CommandFactory>(args: &ManArgs) -> anyhow::Result<ExitCode> {
     }
     match &args.folder {
         Some(folder) => {
-            std::fs::create_dir_all(folder)?;
-            clap_mangen::generate_to(command, folder)?;
+            std::fs::create_dir_all(folder)
+                .and_then(|()| clap_mangen::generate_to(command, folder))
+                .with_context(|| format!("cannot write pages into {}", folder.display()))?;
         }
         None => clap_mangen::Man::new(command).render(&mut Output)?,
     }

@@ -96,9 +96,34 @@ fn plan__unknown_host_or_missing_file__is_named_and_exits_with_2() {
     let unknown = topo(&["plan", NETWORK, "--root", "n22"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("no host `n22`; did you mean `n2`?"));
-    let missing = topo(&["show", "/no/such/file"]);
-    assert_eq!(missing.status.code(), Some(2));
-    assert!(stderr(&missing).contains("/no/such/file: cannot be read"));
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let missing = "No such file or directory";
+    for (verb, file, reason) in [
+        ("show", "/no/such/file", missing),
+        ("plan", "/no/such/file", missing),
+        ("export", "/no/such/topology.yaml", missing),
+        ("verify", "/no/such/topology.conf", missing),
+        ("import", "/no/such/file", missing),
+        ("import", "/no/such/topology.yaml", missing),
+        ("import", folder, "Is a directory"),
+        ("show", folder, "Is a directory"),
+    ] {
+        let output = topo(&[verb, file]);
+        assert_eq!(output.status.code(), Some(2), "{verb} {file}");
+        let message = format!("kumi: {file}: cannot be read: {reason}");
+        assert!(stderr(&output).starts_with(&message), "{verb} {file}");
+    }
+    for folder in ["/no/such/folder", NETWORK] {
+        let output = topo(&["learn", NETWORK, "--from", folder]);
+        assert_eq!(output.status.code(), Some(2), "{folder}");
+        let message = format!("kumi: --from {folder}: cannot be read: ");
+        let text = stderr(&output);
+        assert!(text.starts_with(&message), "{text}");
+        assert!(
+            text.ends_with("; expected the folder of `kumi run --learn`\n"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

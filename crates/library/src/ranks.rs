@@ -39,11 +39,11 @@ pub enum RanksError {
         host: String,
         /// Rank on the host.
         rank: usize,
-        /// Suggestion of a similar name, as text for the message.
+        /// Suggestion of a similar name, or the accepted names, as text for the message.
         hint: String,
     },
     /// The list of hosts is empty.
-    #[error("a network needs at least one rank")]
+    #[error("no hosts given: expected the host of each rank, at least one")]
     None,
 }
 
@@ -140,7 +140,10 @@ impl Ranks {
                     file: file.map_or(String::new(), |file| file.display().to_string()),
                     host: (*host).to_owned(),
                     rank,
-                    hint: closest.map_or(String::new(), |name| format!("; did you mean `{name}`?")),
+                    hint: match closest {
+                        Some(name) => format!("; did you mean `{name}`?"),
+                        None => "; expected a host of that file".to_owned(),
+                    },
                 }
             })?);
         }
@@ -246,6 +249,12 @@ mod tests {
                 .ends_with("no host `node3`, on which rank 1 runs; did you mean `node1`?")
                 || error.to_string().ends_with("did you mean `node2`?")
         );
+        let error = Ranks::new(Some(&file), &["zebra"]).unwrap_err();
+        let expected = "no host `zebra`, on which rank 0 runs; expected a host of that file";
+        assert_eq!(error.to_string(), format!("{}: {expected}", file.display()));
+        let error = Ranks::new(Some(&file), &[]).unwrap_err();
+        let expected = "no hosts given: expected the host of each rank, at least one";
+        assert_eq!(error.to_string(), expected);
         let domain = Ranks::new(Some(&file), &["node2.cluster", "node2"]).unwrap();
         assert_eq!(domain.network().hosts[0].name, "rank 0 on node2");
         // Both ranks are on one host, which acts as their switch.

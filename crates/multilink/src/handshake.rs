@@ -284,6 +284,12 @@ mod tests {
             init[offset] ^= 1;
         }
         assert_eq!(refused(&init[1..], &ours), Some(Refused::Malformed));
+        for (init, key, message) in [
+            (&init[..], &theirs, "not made with this cluster's key"),
+            (&init[1..], &ours, "handshake message malformed"),
+        ] {
+            assert_eq!(refused(init, key).unwrap().to_string(), message);
+        }
     }
 
     #[test]

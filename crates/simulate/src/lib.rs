@@ -76,7 +76,10 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
         }
     }
     if !has_completed {
-        bail!("simulated: the plan did not complete within {PATIENCE} times its predicted time");
+        bail!(
+            "simulated: the plan did not complete within {:.3} ms, {PATIENCE} times its predicted time",
+            plan.predicted_s * PATIENCE * 1e3
+        );
     }
     Ok(Outcome {
         seconds: (sim.now_ns() - BEGIN_NS) as f64 / 1e9,
@@ -405,9 +408,25 @@ mod tests {
         let network = network();
         let plan = uniform(&network, Operation::Gather { root: 1 }, 1 << 20).unwrap();
         let problem = simulate(&network, &plan, Bytes::new(3000)).unwrap_err();
+        let problem = problem.to_string();
         assert!(
-            problem.to_string().contains("overflowed the port"),
+            problem.starts_with("simulated: ")
+                && problem.ends_with(
+                    " frames overflowed the port from b to h1, which holds 3KB; the plan needs deeper ports"
+                ),
             "{problem}"
+        );
+    }
+
+    #[test]
+    fn plan__much_slower_than_predicted__is_refused_with_the_limit() {
+        let network = network();
+        let mut plan = uniform(&network, Operation::Gather { root: 1 }, 1 << 20).unwrap();
+        plan.predicted_s = 1e-6;
+        let problem = simulate(&network, &plan, Bytes::new(1 << 20)).unwrap_err();
+        assert_eq!(
+            problem.to_string(),
+            "simulated: the plan did not complete within 0.100 ms, 100 times its predicted time"
         );
     }
 }

@@ -43,6 +43,20 @@ pub fn folder(pid: u32) -> Result<PathBuf, TcpError> {
     Ok(Path::new(mount).join(path.trim_start_matches('/')))
 }
 
+/// Returns the inode of the version 2 cgroup with this folder.
+///
+/// # Errors
+/// [`TcpError::NotCgroup`].
+pub(crate) fn inode(folder: &Path) -> Result<u64, TcpError> {
+    let controllers = std::fs::metadata(folder.join("cgroup.controllers"));
+    match controllers.and_then(|_| std::fs::metadata(folder)) {
+        Ok(metadata) => Ok(metadata.ino()),
+        Err(_) => Err(TcpError::NotCgroup {
+            folder: folder.display().to_string(),
+        }),
+    }
+}
+
 /// Attaches the programs to the cgroup of process `pid`, unless they are attached there or to a
 /// cgroup above. Returns the inode of the cgroup that has them.
 ///
@@ -84,4 +98,36 @@ pub fn detach(inode: u64) {
 /// Returns the folder in which the links to the cgroup with this inode are pinned.
 fn links_folder(inode: u64) -> PathBuf {
     cgroups().join(inode.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroup__of_no_process__is_refused_with_what_is_needed() {
+        let message = folder(u32::MAX).unwrap_err().to_string();
+        assert!(
+            message.starts_with("process 4294967295 is not in a version 2 cgroup (")
+                && message.ends_with(
+                    "); boot with systemd.unified_cgroup_hierarchy=1, \
+                     or mount cgroup2 next to the version 1 hierarchy"
+                ),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn cgroup__folder_of_another_kind__is_refused_with_what_is_accepted() {
+        for path in ["/no/such/folder", "/proc", "/dev/null"] {
+            let message = inode(Path::new(path)).unwrap_err().to_string();
+            assert_eq!(
+                message,
+                format!(
+                    "{path} is not a version 2 cgroup, whose folder has a file cgroup.controllers; \
+                     expected a folder such as /sys/fs/cgroup/system.slice"
+                )
+            );
+        }
+    }
 }

@@ -59,6 +59,15 @@ pub enum TcpError {
         /// Missing part, in one line.
         reason: String,
     },
+    /// A folder is not that of a version 2 cgroup.
+    #[error(
+        "{folder} is not a version 2 cgroup, whose folder has a file cgroup.controllers; \
+         expected a folder such as /sys/fs/cgroup/system.slice"
+    )]
+    NotCgroup {
+        /// Path of the folder.
+        folder: String,
+    },
     /// The process has ended, or is not visible.
     #[error("process {pid} is not visible in /proc; is it in another PID namespace?")]
     NoProcess {

@@ -296,6 +296,35 @@ pub fn remove() -> Result<(), TcpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::Rank;
+
+    #[test]
+    fn programs__not_compiled__name_the_packages_of_the_build() {
+        let error = open_object(&[], &[]).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "this build of kumi has no congestion control: \
+             install clang and libbpf-dev and build it again"
+        );
+    }
+
+    #[test]
+    fn programs__not_installed__name_the_command_that_installs_them() {
+        // A daemon of this machine may have installed them.
+        if is_installed() {
+            return;
+        }
+        for error in [
+            installed().err(),
+            totals().err(),
+            Rank::join(std::process::id(), 0).err(),
+        ] {
+            assert_eq!(
+                error.unwrap().to_string(),
+                "the TCP programs are not installed; `kumi tcp up` installs them"
+            );
+        }
+    }
 
     #[test]
     #[ignore = "needs root, bpf"]

@@ -52,3 +52,18 @@ pub fn make_folders() -> Result<(), TcpError> {
 pub fn remove() -> Result<(), TcpError> {
     std::fs::remove_dir_all(PIN_FOLDER).map_err(pin_error(&format!("removing {PIN_FOLDER}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pin__operation_that_failed__is_named_with_what_to_check() {
+        let error = std::fs::create_dir("/no/such/folder").unwrap_err();
+        assert_eq!(
+            pin_error("creating a folder")(error).to_string(),
+            "creating a folder: No such file or directory (os error 2); \
+             check that a writable bpf file system is mounted at /sys/fs/bpf"
+        );
+    }
+}

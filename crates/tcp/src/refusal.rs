@@ -51,3 +51,25 @@ pub(crate) fn refusal(error: libbpf_rs::Error) -> TcpError {
         reason: reason(&error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal__without_privilege__names_the_capabilities() {
+        let error = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let message = refusal(error.into()).to_string();
+        match nix::unistd::geteuid().is_root() {
+            // Root has the capabilities, so the reason is another one.
+            true => assert!(
+                message.starts_with("the kernel refuses the TCP programs: "),
+                "{message}"
+            ),
+            false => assert_eq!(
+                message,
+                "the TCP programs need CAP_BPF and CAP_NET_ADMIN: run as root"
+            ),
+        }
+    }
+}

@@ -193,9 +193,11 @@ fn check_link(
     let find = |name: &Spanned<String>| {
         let text = name.get_ref();
         ends.get(text).copied().ok_or_else(|| {
-            let best = nearest(text, ends.keys().map(String::as_str));
-            let hint = best.map_or(String::new(), |best| format!("; did you mean `{best}`?"));
-            let problem = format!("no host or switch `{text}`{hint}");
+            let hint = match nearest(text, ends.keys().map(String::as_str)) {
+                Some(best) => format!("did you mean `{best}`?"),
+                None => "define it with [[host]] or [[switch]]".to_owned(),
+            };
+            let problem = format!("no host or switch `{text}`; {hint}");
             source.wrong(name.span(), "between", problem)
         })
     };
@@ -305,20 +307,134 @@ mod tests {
 
     #[test]
     fn network__inconsistent_file__is_refused_with_the_reason() {
-        let same = STAR.replace("name = \"c\"", "name = \"a\"");
-        assert!(problem(&same).starts_with("n.toml:3: name: `a` is already"));
-        let strange = STAR.replace("[\"s\", \"c\"]", "[\"s\", \"d\"]");
-        assert!(problem(&strange).contains("no host or switch `d`"));
-        let twice = STAR.replace("[\"s\", \"c\"]", "[\"s\", \"a\"]");
-        assert!(problem(&twice).contains("`a` already has a link"));
-        let alone = STAR.replace("{ between = [\"s\", \"c\"], rate = \"1Gbit\" },", "");
-        assert!(problem(&alone).contains("no path from `a` to `c`"));
-        let slow = STAR.replace("[\"s\", \"c\"], rate = \"1Gbit\"", "[\"s\", \"c\"]");
-        assert!(problem(&slow).contains("a link without a `rate`"));
-        let odd = STAR.replace("\"900Mbit\"]", "\"900Mbit\", \"1Gbit\"]");
-        assert!(problem(&odd).contains("3 rates: expected two"));
-        let key = STAR.replace("latency", "latancy");
-        assert!(problem(&key).contains("did you mean `latency`?"));
+        let third = "[\"s\", \"c\"], rate = \"1Gbit\"";
+        for (original, changed, message) in [
+            (
+                "name = \"star\"",
+                "name = 3",
+                "2: name: invalid type: integer `3`, expected a string",
+            ),
+            (
+                "name = \"star\"",
+                "name = \"two words\"",
+                "2: name: `two words` is not a name; use 1 to 64 letters, digits, `-`, `_` or `.`, \
+                 a letter or digit first",
+            ),
+            (
+                "name = \"c\"",
+                "name = \"a\"",
+                "3: name: `a` is already the name of a host or switch; give each its own",
+            ),
+            (
+                "latency",
+                "latancy",
+                "6: latancy: `latancy` is not known here; did you mean `latency`? \
+                 (known: between, rate, rates, latency)",
+            ),
+            (
+                "latency",
+                "colour",
+                "6: colour: `colour` is not known here (known: between, rate, rates, latency)",
+            ),
+            (
+                "10us",
+                "10",
+                "6: latency: `10` is not a time; \
+                 write a number with ns, us, ms or s, such as `50us`, or `0`",
+            ),
+            (
+                third,
+                "[\"s\", \"c\"], rate = true",
+                "8: rate: invalid type: boolean `true`, \
+                 expected a quantity with its unit, as a string",
+            ),
+            (
+                third,
+                "[\"s\", \"c\"], rate = 1000",
+                "8: rate: `1000` is not a rate; write a positive number with \
+                 bit, kbit, Mbit, Gbit or Tbit (a second), such as `1Gbit`",
+            ),
+            (
+                third,
+                "[\"s\", \"c\"]",
+                "8: between: a link without a `rate`; set the rate of the link, such as `1Gbit`",
+            ),
+            (
+                third,
+                "[\"s\"], rate = \"1Gbit\"",
+                "8: between: 1 ends: expected two, such as [\"n1\", \"s1\"]",
+            ),
+            (
+                third,
+                "[\"s\", \"cc\"], rate = \"1Gbit\"",
+                "8: between: no host or switch `cc`; did you mean `c`?",
+            ),
+            (
+                third,
+                "[\"s\", \"zebra\"], rate = \"1Gbit\"",
+                "8: between: no host or switch `zebra`; define it with [[host]] or [[switch]]",
+            ),
+            (
+                third,
+                "[\"s\", \"a\"], rate = \"1Gbit\"",
+                "8: between: `a` already has a link; \
+                 a host has one (the member links of a device count as one)",
+            ),
+            (
+                "\"900Mbit\"]",
+                "\"900Mbit\", \"1Gbit\"]",
+                "7: rates: 3 rates: expected two, from the first end to the second and back",
+            ),
+            (
+                "rates = ",
+                "rate = \"1Gbit\", rates = ",
+                "7: rates: both `rate` and `rates`; write one of them",
+            ),
+            (
+                "            { between = [\"s\", \"c\"], rate = \"1Gbit\" },\n",
+                "",
+                "1: link: no path from `a` to `c`; connect them with links",
+            ),
+        ] {
+            assert!(STAR.contains(original), "{original}");
+            let text = STAR.replacen(original, changed, 1);
+            assert_eq!(problem(&text), format!("n.toml:{message}"));
+        }
+    }
+
+    #[test]
+    fn network__missing_or_too_many_entries__is_refused_with_the_limits() {
+        let switches: String = (0..=SWITCHES_MAX)
+            .map(|number| format!("[[switch]]\nname = \"s{number}\"\n"))
+            .collect();
+        let host = "[[host]]\nname = \"a\"\n";
+        for (text, message) in [
+            (
+                String::new(),
+                "n.toml:1: file: missing field `name`".to_owned(),
+            ),
+            (
+                "[[link]]\n".to_owned(),
+                "n.toml:1: [[link]]: missing field `between`".to_owned(),
+            ),
+            (
+                "name = \"n\"\n".to_owned(),
+                format!(
+                    "n.toml:1: host: 0 [[host]] entries: expected at most {HOSTS_MAX}, \
+                     and at least one [[host]]"
+                ),
+            ),
+            (
+                format!("name = \"n\"\n{host}{switches}"),
+                format!(
+                    "n.toml:1: switch: {} [[switch]] entries: expected at most {SWITCHES_MAX}, \
+                     and at least one [[host]]",
+                    SWITCHES_MAX + 1
+                ),
+            ),
+        ] {
+            assert_eq!(problem(&text), message);
+        }
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl FromStr for Rate {
             .ok_or(QuantityError {
                 kind: "rate",
                 value: text.to_owned(),
-                right: "a positive number with bit, kbit, Mbit or Gbit (a second), such as `1Gbit`",
+                right: "a positive number with bit, kbit, Mbit, Gbit or Tbit (a second), such as `1Gbit`",
             })
     }
 }
@@ -195,7 +195,7 @@ impl FromStr for Bytes {
         scaled(text, &units).map(Self).ok_or(QuantityError {
             kind: "size",
             value: text.to_owned(),
-            right: "a number with B, KB, KiB, MB or MiB, such as `128KiB`",
+            right: "a number with B, KB, KiB, MB, MiB, GB or GiB, such as `128KiB`",
         })
     }
 }
@@ -353,12 +353,44 @@ mod tests {
         assert_eq!("1Gbit".parse::<Rate>().unwrap().time_ns(1538), 12_304);
     }
 
-    #[test]
-    fn rate__zero_or_malformed__is_refused_with_an_example() {
-        for wrong in ["0Gbit", "1Gb", "fast", "1 GB", ""] {
-            let error = wrong.parse::<Rate>().unwrap_err();
-            assert!(error.to_string().contains("such as `1Gbit`"), "{error}");
+    /// Parses each of the values, which must be refused with `message` after the value.
+    fn check_refusals<T: FromStr<Err = QuantityError> + fmt::Debug>(
+        values: &[&str],
+        message: &str,
+    ) {
+        for value in values {
+            let error = value.parse::<T>().unwrap_err().to_string();
+            assert_eq!(error, format!("`{value}` is not a {message}"));
         }
+    }
+
+    #[test]
+    fn quantities__invalid__are_refused_with_what_is_accepted() {
+        check_refusals::<Rate>(
+            &["0Gbit", "1Gb", "fast", "1 GB", "", "1", "-1Gbit"],
+            "rate; write a positive number with bit, kbit, Mbit, Gbit or Tbit (a second), \
+             such as `1Gbit`",
+        );
+        check_refusals::<Delay>(
+            &["50", "soon", "", "-1us", "1min"],
+            "time; write a number with ns, us, ms or s, such as `50us`, or `0`",
+        );
+        check_refusals::<Bytes>(
+            &["1", "1TB", "", "-1B", "17179869184GiB"],
+            "size; write a number with B, KB, KiB, MB, MiB, GB or GiB, such as `128KiB`",
+        );
+        check_refusals::<NicQueue>(
+            &["0", "0B", "deep", "", "-1", "4294967296"],
+            "NIC queue; write a positive number of packets, such as `1000`, or a size, \
+             such as `150KB`",
+        );
+        check_refusals::<Probability>(
+            &["1.5", "-0.1", "NaN", "101%", "often", ""],
+            "probability; write a number from 0 to 1, such as `0.01`, or a percentage, \
+             such as `1%`",
+        );
+        assert_eq!("2Tbit".parse::<Rate>().unwrap().bps(), 2_000_000_000_000);
+        assert_eq!("1GB".parse::<Bytes>().unwrap().get(), 1_000_000_000);
     }
 
     #[test]

@@ -65,17 +65,18 @@ impl Source<'_> {
         }
     }
 
-    /// Rewrites a parser's error. The key comes from the line that the error points at. An unknown
+    /// Rewrites a parser's error. The key comes from the place that the error points at. An unknown
     /// key gets the nearest known one.
     pub fn syntax(&self, error: &toml::de::Error) -> FileError {
         let span = error.span().unwrap_or(0..0);
-        let start = self.text[..span.start.min(self.text.len())]
-            .rfind('\n')
-            .map_or(0, |position| position + 1);
-        let line = self.text[start..].lines().next().unwrap_or("");
-        let key = line.split('=').next().unwrap_or("").trim();
         let message = error.message().trim();
         let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+        let key = match quoted.first() {
+            Some(key) if message.starts_with("unknown field ") => *key,
+            // The parser has no place for a key that is missing in the file as a whole.
+            _ if span == (0..0) => "file",
+            _ => self.key_at(span.start),
+        };
         let problem = match quoted.split_first() {
             Some((wrong, known)) if message.starts_with("unknown ") => {
                 let known = known.iter().copied();
@@ -89,7 +90,20 @@ impl Source<'_> {
             }
             _ => message.replace('\n', " "),
         };
-        self.wrong(span, if key.is_empty() { "file" } else { key }, problem)
+        self.wrong(span, key, problem)
+    }
+
+    /// Returns the key whose value is at `offset`, or else the first word on that line.
+    fn key_at(&self, offset: usize) -> &str {
+        let offset = offset.min(self.text.len());
+        let start = self.text[..offset].rfind('\n').map_or(0, |end| end + 1);
+        let line = self.text[start..].lines().next().unwrap_or("");
+        let before = match self.text[start..offset].rsplit_once('=') {
+            Some((before, _)) => before,
+            None => line.split('=').next().unwrap_or(""),
+        };
+        let mut words = before.rsplit([' ', '\t', ',', '{']);
+        words.find(|word| !word.is_empty()).unwrap_or("file")
     }
 
     /// Checks a name that serves as a host name, a device name and a file name.
@@ -117,5 +131,40 @@ impl Source<'_> {
             key,
             format!("`{text}` is not a name; use 1 to {chars_max} letters, digits, `-`, `_` or `.`, a letter or digit first"),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name__invalid__is_quoted_with_the_accepted_characters() {
+        let source = Source {
+            file: "f",
+            text: "\nname = 1",
+        };
+        let long = "n".repeat(9);
+        for name in ["", "two words", "-n", "n/1", long.as_str()] {
+            let name = Spanned::new(8..9, name.to_owned());
+            let error = source.name("name", &name, 8).unwrap_err();
+            let expected = format!(
+                "f:2: name: `{}` is not a name; use 1 to 8 letters, digits, `-`, `_` or `.`, \
+                 a letter or digit first",
+                name.get_ref()
+            );
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn file__unreadable__is_named_with_the_reason() {
+        for (path, reason) in [
+            ("/no/such/file", "No such file or directory (os error 2)"),
+            ("/", "Is a directory (os error 21)"),
+        ] {
+            let error = read(Path::new(path)).unwrap_err().to_string();
+            assert_eq!(error, format!("{path}: cannot be read: {reason}"));
+        }
     }
 }

@@ -153,8 +153,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Writes the page, prints the tables and returns the exit status.
 fn report(story: &Story, path: &Path) -> anyhow::Result<ExitCode> {
     let tables = claim::tables(story);
-    std::fs::write(path, page::page(story, &tables))
-        .with_context(|| format!("writing {}", path.display()))?;
+    std::fs::write(path, page::page(story, &tables)).with_context(|| {
+        let path = path.display();
+        format!("{path}: the report cannot be written; name another file with --report")
+    })?;
     out!(
         "{}",
         page::text(story, &tables, std::io::stdout().is_terminal())
@@ -176,6 +178,15 @@ fn report(story: &Story, path: &Path) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn report__file_that_cannot_be_written__is_named_with_the_option() {
+        let error = report(&story(), Path::new("/nowhere/demo.html")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "/nowhere/demo.html: the report cannot be written; name another file with --report"
+        );
+    }
 
     /// Returns a run that keeps every promise.
     pub fn story() -> Story {

@@ -102,3 +102,26 @@ impl Drop for Background {
         let _ = self.child.wait();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::fake::Fake;
+
+    #[test]
+    fn background__process_that_ends_early__is_shown_with_its_host() {
+        let start = |script: &str| {
+            let hosts = Fake::new(1, script);
+            Background::start(&hosts, "h1", &["iperf3", "-s"], 5).unwrap()
+        };
+        assert_eq!(
+            start("exit 1").line().unwrap_err().to_string(),
+            "on h1: iperf3 -s: ended before it was ready"
+        );
+        let error = start("echo no port; exit 4").finish().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "on h1: iperf3 -s: exit status: 4: no port"
+        );
+    }
+}

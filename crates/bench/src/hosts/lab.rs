@@ -108,25 +108,11 @@ impl Hosts for Lab {
     }
 
     fn path(&self) -> anyhow::Result<PathFacts> {
-        let cluster = self.cluster.borrow();
-        let links = cluster
-            .topology()
-            .path(0, 1)
-            .context("the first two hosts are not connected")?;
-        let rates = links.iter().filter_map(|link| link.rate);
-        let slowest = rates
-            .map(|rate| rate.bps() as f64)
-            .fold(f64::INFINITY, f64::min);
-        let delay_ns: u64 = links.iter().map(|link| link.delay.ns()).sum();
-        Ok(PathFacts {
-            bottleneck_bps: slowest,
-            round_trip_s: 2.0 * delay_ns as f64 / 1e9,
-        })
+        path_facts(self.cluster.borrow().topology())
     }
 
     fn network(&self) -> anyhow::Result<Network> {
-        let network = self.cluster.borrow().topology().network();
-        network.context("the topology is not a tree of hosts with one link each")
+        network(self.cluster.borrow().topology())
     }
 
     fn kumi(&self) -> &str {
@@ -172,5 +158,80 @@ impl Hosts for Lab {
 
     fn kind(&self) -> &'static str {
         "lab"
+    }
+}
+
+/// Returns the properties of the path from the first host to the second.
+fn path_facts(topology: &Topology) -> anyhow::Result<PathFacts> {
+    let links = topology.path(0, 1).with_context(|| {
+        let [first, second] = [0, 1].map(|host| &topology.hosts[host].name);
+        let name = &topology.name;
+        format!("topology `{name}`: no path from `{first}` to `{second}`, its first two hosts")
+    })?;
+    let rates = links.iter().filter_map(|link| link.rate);
+    let slowest = rates
+        .map(|rate| rate.bps() as f64)
+        .fold(f64::INFINITY, f64::min);
+    let delay_ns: u64 = links.iter().map(|link| link.delay.ns()).sum();
+    Ok(PathFacts {
+        bottleneck_bps: slowest,
+        round_trip_s: 2.0 * delay_ns as f64 / 1e9,
+    })
+}
+
+/// Returns the network on which collectives are planned.
+fn network(topology: &Topology) -> anyhow::Result<Network> {
+    topology.network().with_context(|| {
+        let name = &topology.name;
+        let mut counts = (0..topology.hosts.len()).map(|host| topology.nics_of(host).count());
+        let reason = match counts.position(|count| count != 1) {
+            Some(host) => {
+                let count = topology.nics_of(host).count();
+                format!("`{}` has {count} links", topology.hosts[host].name)
+            }
+            None => "its links do not join all hosts".to_owned(),
+        };
+        format!("topology `{name}`: {reason}; expected a tree of hosts with one link each")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology(links: &str) -> Topology {
+        let text = format!(
+            r#"
+            name = "t"
+            host = [{{ name = "a" }}, {{ name = "b" }}, {{ name = "c" }}, {{ name = "d" }}]
+            link = [{links}]
+            "#
+        );
+        Topology::parse("t.toml", &text).unwrap()
+    }
+
+    #[test]
+    fn network__not_a_tree_of_hosts__is_refused_with_the_host_that_has_too_many_links() {
+        let cable = r#"{ between = ["a:eth1", "b:eth1"] }, "#;
+        let parted = topology(&format!(r#"{cable}{{ between = ["c:eth1", "d:eth1"] }}"#));
+        assert_eq!(
+            network(&parted).unwrap_err().to_string(),
+            "topology `t`: its links do not join all hosts; expected a tree of hosts with one \
+             link each"
+        );
+        let double = topology(&format!(r#"{cable}{{ between = ["a:eth2", "b:eth2"] }}"#));
+        assert_eq!(
+            network(&double).unwrap_err().to_string(),
+            "topology `t`: `a` has 2 links; expected a tree of hosts with one link each"
+        );
+    }
+
+    #[test]
+    fn path_facts__hosts_that_are_not_connected__are_named() {
+        let parted = topology(r#"{ between = ["a:eth1", "c:eth1"] }"#);
+        assert_eq!(
+            path_facts(&parted).unwrap_err().to_string(),
+            "topology `t`: no path from `a` to `b`, its first two hosts"
+        );
     }
 }

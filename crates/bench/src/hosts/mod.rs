@@ -5,6 +5,8 @@
 //! link.
 
 pub mod background;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod lab;
 pub mod ssh;
 
@@ -117,14 +119,14 @@ impl dyn Hosts + '_ {
         let output = child.wait_with_output().with_context(description)?;
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            bail!(
-                "{}: {}: {}{}",
-                description(),
-                output.status,
-                stderr.trim(),
-                stdout.trim()
-            );
+            let (status, stderr) = (output.status, String::from_utf8_lossy(&output.stderr));
+            let mut text = format!("{}: {status}", description());
+            for output in [stderr.trim(), stdout.trim()] {
+                if !output.is_empty() {
+                    text += &format!(": {output}");
+                }
+            }
+            bail!(text);
         }
         Ok(stdout)
     }
@@ -183,7 +185,9 @@ impl dyn Hosts + '_ {
         interfaces[0]["addr_info"][0]["local"]
             .as_str()
             .map(str::to_string)
-            .with_context(|| format!("{host}: {device} has no IPv6 link-local address"))
+            .with_context(|| {
+                format!("{host}: {device} has no IPv6 link-local address; enable IPv6")
+            })
     }
 
     /// Returns the interface index of `device` on `host`.
@@ -193,5 +197,43 @@ impl dyn Hosts + '_ {
         interfaces[0]["ifindex"]
             .as_u64()
             .with_context(|| format!("{host}: no interface index of {device}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::Fake;
+    use super::*;
+
+    #[test]
+    fn run__command_that_fails__is_shown_with_host_status_and_output() {
+        for (script, message) in [
+            ("exit 3", "on h1: ip link show eth9: exit status: 3"),
+            (
+                "echo one line; echo no such device >&2; exit 1",
+                "on h1: ip link show eth9: exit status: 1: no such device: one line",
+            ),
+        ] {
+            let fake = Fake::new(1, script);
+            let hosts: &dyn Hosts = &fake;
+            let error = hosts
+                .run("h1", &["ip", "link", "show", "eth9"])
+                .unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    #[test]
+    fn address__device_without_one__is_named_with_its_host() {
+        let fake = Fake::new(1, "echo '[]'");
+        let hosts: &dyn Hosts = &fake;
+        assert_eq!(
+            hosts.address("h1", "eth1").unwrap_err().to_string(),
+            "h1: eth1 has no IPv4 address; give it one"
+        );
+        assert_eq!(
+            hosts.link_local("h1", "eth1").unwrap_err().to_string(),
+            "h1: eth1 has no IPv6 link-local address; enable IPv6"
+        );
     }
 }

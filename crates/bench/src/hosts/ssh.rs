@@ -11,6 +11,7 @@
 
 use super::{Hosts, PathFacts};
 use anyhow::{Context, bail};
+use kumi_command::BadInput;
 use kumi_lab::topology::LinkChange;
 use kumi_topo::{Delay, Network, Rate};
 use std::path::PathBuf;
@@ -42,17 +43,17 @@ impl Ssh {
         devices: Vec<String>,
         config: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
+        if names.len() < 2 {
+            let message = format!("--hosts {}: expected two hosts or more", names.join(","));
+            return Err(BadInput(message).into());
+        }
+        let host = names[0].clone();
         let mut ssh = Self {
             names,
             devices,
             rates_bps: Vec::new(),
             config,
         };
-        let host = ssh
-            .names
-            .first()
-            .context("--hosts needs two hosts")?
-            .clone();
         for device in ssh.devices.clone() {
             let text = (&ssh as &dyn Hosts)
                 .run(&host, &["ethtool", &device])
@@ -61,10 +62,7 @@ impl Ssh {
                         "{host}: cannot read the speed of {device}; name the right NICs with --over"
                     )
                 })?;
-            anyhow::ensure!(
-                text.contains("Link detected: yes"),
-                "{host}: {device} has no carrier"
-            );
+            check_carrier(&host, &device, &text)?;
             ssh.rates_bps.push(rate_bps(&text));
         }
         Ok(ssh)
@@ -84,7 +82,16 @@ impl Ssh {
                 let device = self.devices.get(position(device, "eth")?)?;
                 Some((host.as_str(), device.as_str()))
             })
-            .with_context(|| format!("no host and device for `{end}` in --hosts and --over"))
+            .with_context(|| {
+                format!(
+                    "no link end `{end}`: expected h1 to h{} and eth1 to eth{}, which stand for \
+                     --hosts {} and --over {}",
+                    self.names.len(),
+                    self.devices.len(),
+                    self.names.join(","),
+                    self.devices.join(",")
+                )
+            })
     }
 }
 
@@ -138,9 +145,16 @@ impl Hosts for Ssh {
     /// Returns the network that would result from one switch of unlimited capacity between the
     /// hosts.
     fn network(&self) -> anyhow::Result<Network> {
-        let rate_bps = self.rates_bps.first().copied().unwrap_or(f64::INFINITY);
-        let rate =
-            Rate::from_bps(rate_bps as u64).context("the rate of the first device is unknown")?;
+        let rate_bps = self.rates_bps.first().filter(|bps| bps.is_finite());
+        let rate = rate_bps.and_then(|bps| Rate::from_bps(*bps as u64));
+        let rate = rate.with_context(|| {
+            let device = self.devices.first().map_or("", String::as_str);
+            format!(
+                "{}: ethtool shows no speed of {device}, which plans of collectives need; name \
+                 another NIC with --over",
+                self.names[0]
+            )
+        })?;
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         Ok(Network::star(&names, rate, Delay::from_ns(LATENCY_NS)))
     }
@@ -168,7 +182,11 @@ impl Hosts for Ssh {
     fn change(&self, end: &str, change: &LinkChange) -> anyhow::Result<()> {
         let (host, device) = self.locate(end)?;
         let Some(is_up) = change.carrier else {
-            bail!("on real machines a plan can only cut and heal a link, not {change:?}");
+            bail!(
+                "`{end}`: cannot make the change {} on real machines; expected `carrier`, or omit \
+                 --hosts to use the lab",
+                serde_json::to_string(change)?
+            );
         };
         let state = if is_up { "up" } else { "down" };
         (self as &dyn Hosts).run(host, &["ip", "link", "set", "dev", device, state])?;
@@ -182,6 +200,15 @@ impl Hosts for Ssh {
     fn kind(&self) -> &'static str {
         "ssh"
     }
+}
+
+/// Returns an error if `text`, the output of `ethtool`, shows that `device` has no carrier.
+fn check_carrier(host: &str, device: &str, text: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        text.contains("Link detected: yes"),
+        "{host}: {device} has no carrier; plug in its cable, or name other NICs with --over"
+    );
+    Ok(())
 }
 
 /// Returns the speed that `ethtool DEVICE` reports, in bits per second; infinite if the speed is
@@ -231,18 +258,73 @@ mod tests {
         assert_eq!(quote("it's so"), r"'it'\''s so'");
     }
 
-    #[test]
-    fn place__nic_name_of_a_plan__maps_to_host_and_device_by_position() {
-        let ssh = Ssh {
+    fn ssh(rate_bps: f64) -> Ssh {
+        Ssh {
             names: vec!["left".into(), "right".into()],
             devices: vec!["enp1s0".into(), "enp2s0".into()],
-            rates_bps: vec![1e9, 1e9],
+            rates_bps: vec![rate_bps; 2],
             config: None,
-        };
+        }
+    }
+
+    #[test]
+    fn place__nic_name_of_a_plan__maps_to_host_and_device_by_position() {
+        let ssh = ssh(1e9);
         assert_eq!(
             ssh.locate("h2:eth2").expect("is there"),
             ("right", "enp2s0")
         );
-        assert!(ssh.locate("h3:eth1").is_err());
+        for end in ["h3:eth1", "h1:eth3", "h0:eth1", "s1:s2", "h1"] {
+            let expected = format!(
+                "no link end `{end}`: expected h1 to h2 and eth1 to eth2, which stand for \
+                 --hosts left,right and --over enp1s0,enp2s0"
+            );
+            assert_eq!(ssh.locate(end).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn change__other_than_of_the_carrier__is_refused_on_real_machines() {
+        let change = LinkChange {
+            blackhole: Some(true),
+            ..LinkChange::default()
+        };
+        let expected = "`h2:eth2`: cannot make the change \
+                        {\"direction\":\"both\",\"blackhole\":true} on real machines; expected \
+                        `carrier`, or omit --hosts to use the lab";
+        let error = ssh(1e9).change("h2:eth2", &change).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn network__nic_of_unknown_speed__is_named() {
+        assert!(ssh(1e9).network().is_ok());
+        assert_eq!(
+            ssh(f64::INFINITY).network().unwrap_err().to_string(),
+            "left: ethtool shows no speed of enp1s0, which plans of collectives need; name another \
+             NIC with --over"
+        );
+    }
+
+    #[test]
+    fn hosts__that_cannot_be_used__are_named_with_the_option() {
+        let new = |names: &[&str], config: Option<&str>| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Ssh::new(names, vec!["eth7".into()], config.map(PathBuf::from)).unwrap_err()
+        };
+        let alone = new(&["left"], None);
+        assert_eq!(
+            alone.to_string(),
+            "--hosts left: expected two hosts or more"
+        );
+        assert!(alone.is::<BadInput>());
+        // ssh ends at once, because its configuration file is absent.
+        let unread = new(&["left", "right"], Some("/nowhere/ssh.conf"));
+        let expected = "left: cannot read the speed of eth7; name the right NICs with --over";
+        assert_eq!(unread.to_string(), expected);
+        let unplugged = check_carrier("left", "eth7", "\tLink detected: no\n").unwrap_err();
+        let expected = "left: eth7 has no carrier; plug in its cable, or name other NICs with \
+                        --over";
+        assert_eq!(unplugged.to_string(), expected);
     }
 }

@@ -190,7 +190,12 @@ pub struct Running<'a> {
 impl<'a> Running<'a> {
     /// Sets up `variant`.
     pub fn start(hosts: &'a dyn Hosts, variant: Variant) -> anyhow::Result<Self> {
-        anyhow::ensure!(hosts.names().len() >= 2, "a plan needs two hosts");
+        anyhow::ensure!(
+            hosts.names().len() >= 2,
+            "{} hosts ({}): expected two or more, in the topology or in --hosts",
+            hosts.names().len(),
+            hosts.names().join(", ")
+        );
         let server = hosts.names()[1].clone();
         let device = hosts.devices(&server).first().cloned().unwrap_or_default();
         let mut running = Self {
@@ -355,6 +360,7 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::fake::{Fake, SOUND};
 
     #[test]
     fn variant_device__multilink_variants__have_one_and_others_do_not() {
@@ -369,6 +375,49 @@ mod tests {
             let in_plans = serde_json::to_value(variant).expect("is a name");
             assert_eq!(in_plans, variant.name());
         }
-        assert!("bonding".parse::<Variant>().is_err());
+        assert_eq!(
+            "bonding".parse::<Variant>().unwrap_err(),
+            "no variant `bonding`; known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, \
+             kumi-plain, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, \
+             kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
+             kumi-tcp-no-band, kumi-link-tcp, kumi-coll"
+        );
+    }
+
+    #[test]
+    fn start__hosts_that_do_not_suit_the_variant__are_refused_with_the_reason() {
+        let failing =
+            |command: &str| format!("case \"$*\" in *{command}*) exit 2 ;; esac; {SOUND}");
+        for (variant, hosts, script, message) in [
+            (
+                Variant::Single,
+                1,
+                SOUND.to_owned(),
+                "1 hosts (h1): expected two or more, in the topology or in --hosts",
+            ),
+            (
+                Variant::Single,
+                2,
+                "echo '[]'".to_owned(),
+                "h2: eth1 has no IPv4 address; give it one",
+            ),
+            (
+                Variant::Mptcp,
+                2,
+                failing("net.mptcp"),
+                "the kernel has no MPTCP, which the variant `mptcp` needs",
+            ),
+            (
+                Variant::KumiTcp,
+                2,
+                failing("tcp\\ up"),
+                "cannot load the programs of `kumi-tcp`; if `kumi tcp` is in use, run \
+                 `kumi tcp down` first",
+            ),
+        ] {
+            let fake = Fake::new(hosts, &script);
+            let error = Running::start(&fake, variant).err().unwrap();
+            assert_eq!(error.to_string(), message);
+        }
     }
 }

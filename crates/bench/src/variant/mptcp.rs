@@ -7,7 +7,7 @@ use anyhow::Context;
 pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     running
         .set_sysctl("net.mptcp.enabled", "1")
-        .context("this kernel has no MPTCP")?;
+        .context("the kernel has no MPTCP, which the variant `mptcp` needs")?;
     let roles = [
         (running.client().to_string(), "subflow"),
         (running.server().to_string(), "signal"),

@@ -74,10 +74,13 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
             argv.extend(["--without", exclusions]);
         }
         let _shield = kumi_command::interrupt::shield();
-        running
-            .hosts
-            .run_on_machines(&argv)
-            .context("run `kumi tcp down` first, if `kumi tcp` is in use")?;
+        running.hosts.run_on_machines(&argv).with_context(|| {
+            format!(
+                "cannot load the programs of `{}`; if `kumi tcp` is in use, run \
+                     `kumi tcp down` first",
+                running.variant
+            )
+        })?;
         running.leaves_programs = true;
         running.wraps_ranks = true;
         running.congestion_control = "kumi";

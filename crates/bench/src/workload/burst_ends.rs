@@ -3,7 +3,6 @@
 //!
 //! Such traffic underlies figures 2 and 5 of the GridMPI paper: a program computes and then sends.
 
-use anyhow::Context;
 use kumi_command::outln;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
@@ -85,7 +84,7 @@ fn message(bytes: u64) -> Vec<u8> {
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let sink = SocketAddr::new(args.address, args.port);
     for size in &args.sizes_bytes {
-        let stream = TcpStream::connect(sink).with_context(|| format!("connecting to {sink}"))?;
+        let stream = super::connect(sink, "burst-sink")?;
         stream.set_nodelay(!args.in_two_writes)?;
         outln!(
             "{}",

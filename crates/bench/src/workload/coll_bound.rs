@@ -52,8 +52,30 @@ fn uneven_block_bytes(size: u64, from: usize, to: usize) -> u64 {
     4 * (count / 2 + count * step / 4)
 }
 
+/// Operations that have a plan.
+pub const OPERATIONS: [&str; 12] = [
+    "gather",
+    "scatter",
+    "bcast",
+    "reduce",
+    "allgather",
+    "reduce_scatter",
+    "allreduce",
+    "alltoall",
+    "gatherv",
+    "scatterv",
+    "allgatherv",
+    "alltoallv",
+];
+
+/// Returns the message about an operation that is not in [`OPERATIONS`].
+pub fn unknown_operation(operation: &str) -> String {
+    let known = OPERATIONS.join(", ");
+    format!("invalid operation `{operation}`: expected one of {known}")
+}
+
 /// Returns a plan of the operation that the program calls, with rank 0 as the root. `None` for an
-/// operation without blocks.
+/// operation that is not in [`OPERATIONS`].
 pub fn plan(network: &Network, operation: &str, size: u64) -> Result<Option<Plan>, PlanError> {
     let ranks = network.hosts.len();
     let (root, blocks) = (0, |block: fn(usize) -> (usize, usize)| -> Vec<u64> {
@@ -81,4 +103,21 @@ pub fn plan(network: &Network, operation: &str, size: u64) -> Result<Option<Plan
         _ => return Ok(None),
     };
     uniform(network, uniform_operation, size).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_topo::{Delay, Rate};
+
+    #[test]
+    fn plan__operations__are_exactly_those_with_a_plan() {
+        let rate = Rate::from_bps(1_000_000_000).unwrap();
+        let network = Network::star(&["a", "b", "c"], rate, Delay::from_ns(25_000));
+        for operation in OPERATIONS {
+            let plan = plan(&network, operation, 4096).unwrap();
+            assert!(plan.is_some(), "{operation}");
+        }
+        assert!(plan(&network, "barrier", 4096).unwrap().is_none());
+    }
 }

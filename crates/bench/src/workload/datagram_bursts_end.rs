@@ -20,6 +20,7 @@ pub struct Args {
     /// Datagrams per burst, sent as fast as the host accepts them.
     datagrams: u32,
     /// Duration, in seconds.
+    #[arg(value_parser = super::parse_duration_s)]
     seconds: f64,
 }
 

@@ -30,6 +30,7 @@ pub struct SourceArgs {
     /// The sink's port.
     port: u16,
     /// Duration, in seconds.
+    #[arg(value_parser = super::parse_duration_s)]
     seconds: f64,
     /// Congestion control to use, whatever the host's default is.
     #[arg(long)]
@@ -97,14 +98,18 @@ impl Retransmissions {
 /// Sends as fast as TCP accepts data.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let sink = SocketAddr::new(args.address, args.port);
-    let mut stream = TcpStream::connect(sink).with_context(|| format!("connecting to {sink}"))?;
+    let mut stream = super::connect(sink, "flow-sink")?;
     if let Some(bytes) = args.send_buffer_bytes {
         setsockopt(&stream, sockopt::SndBuf, &bytes)?;
     }
     if let Some(name) = &args.congestion_control {
         // Set after the connection is established: a route's own choice would override it before.
-        kumi_sys::tcp::set_congestion_control(stream.as_fd(), name)
-            .with_context(|| format!("choosing congestion control `{name}`"))?;
+        kumi_sys::tcp::set_congestion_control(stream.as_fd(), name).with_context(|| {
+            let file = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+            let available = std::fs::read_to_string(file).unwrap_or_default();
+            let available = available.trim();
+            format!("cannot use congestion control `{name}`; available: {available}")
+        })?;
     }
     let chunk = vec![0x5a_u8; 128 * 1024];
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);

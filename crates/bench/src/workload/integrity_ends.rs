@@ -28,6 +28,7 @@ pub struct SourceArgs {
     /// The sink's port.
     port: u16,
     /// Duration, in seconds.
+    #[arg(value_parser = super::parse_duration_s)]
     seconds: f64,
     /// Rate of the payload, in bit/s.
     rate_bps: f64,
@@ -46,6 +47,7 @@ pub struct ForgeArgs {
     /// Address of the device's socket, such as `[fe80::1%3]:7700`.
     to: SocketAddr,
     /// Duration, in seconds.
+    #[arg(value_parser = super::parse_duration_s)]
     seconds: f64,
     /// Datagrams per second.
     per_s: u32,

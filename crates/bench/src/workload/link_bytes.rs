@@ -12,6 +12,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Duration, in seconds.
+    #[arg(value_parser = super::parse_duration_s)]
     seconds: f64,
     /// Devices of the links.
     #[arg(required = true)]

@@ -72,7 +72,11 @@ pub fn mpirun_on(
                 program.source.as_bytes(),
             )
             .with_context(|| {
-                format!("compiling an MPI program with mpicc; {}", install("mpicc"))
+                format!(
+                    "cannot compile {}.c with mpicc on {host}; if it is missing: {}",
+                    program.name,
+                    install("mpicc")
+                )
             })?;
     }
     let (list, count) = (rank_hosts.join(","), rank_hosts.len().to_string());

@@ -146,7 +146,11 @@ fn measure_on(
         rows.push(row);
     }
     let mut rows = join(rows);
-    anyhow::ensure!(!rows.is_empty(), "the program printed no figures: {text}");
+    anyhow::ensure!(
+        !rows.is_empty(),
+        "the program printed no figures, which are lines of JSON: {}",
+        text.trim()
+    );
     if let (Some(before), Some(after)) = (drops_before, drops_after) {
         for row in &mut rows {
             let drops = (after - before) as f64;
@@ -276,7 +280,36 @@ pub fn figures(line: &Value) -> Measurement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::fake::{Fake, SOUND};
+    use crate::variant::{Running, Variant};
     use serde_json::json;
+
+    #[test]
+    fn program__that_fails_or_prints_no_figures__is_shown_with_the_reason() {
+        let no_compiler = format!("case \"$*\" in *mpicc*) exit 127 ;; esac; {SOUND}");
+        for (script, message) in [
+            (
+                SOUND,
+                "the program printed no figures, which are lines of JSON: 1",
+            ),
+            (
+                no_compiler.as_str(),
+                "cannot compile mpi_alltoall.c with mpicc on h1; if it is missing: \
+                 apt install libopenmpi-dev",
+            ),
+        ] {
+            let fake = Fake::new(2, script);
+            let running = Running::start(&fake, Variant::Single).unwrap();
+            let context = Context {
+                running: &running,
+                events: &[],
+                windows: &[],
+                quick: true,
+            };
+            let error = measure(&context, MpiProgram::Alltoall, &[]).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+    }
 
     #[test]
     fn lines__repetitions_of_one_measurement__are_joined_by_their_medians() {

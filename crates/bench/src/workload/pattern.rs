@@ -171,7 +171,11 @@ fn round_figures(
     path: PathFacts,
     latency_us: f64,
 ) -> anyhow::Result<Figures> {
-    anyhow::ensure!(!source.rounds_us.is_empty(), "no round completed in time");
+    anyhow::ensure!(
+        !source.rounds_us.is_empty(),
+        "no round of {size_bytes} bytes completed in time; give the case more `seconds` or smaller \
+         `sizes_bytes`"
+    );
     let round_us = mean(&source.rounds_us);
     let bytes_us = size_bytes as f64 * 8.0 / (path.bottleneck_bps * PLAIN_TCP) * 1e6;
     Ok(Figures::from([
@@ -255,7 +259,10 @@ mod tests {
         };
         let figures = round_figures(&source, 1_000_000, PATH, 50.0).expect("a round ended");
         assert!((figures["of_allowed_ratio"] - 0.5).abs() < 1e-9);
-        assert!(round_figures(&Observations::default(), 1, PATH, 1.0).is_err());
+        let error = round_figures(&Observations::default(), 4096, PATH, 1.0).unwrap_err();
+        let expected = "no round of 4096 bytes completed in time; give the case more `seconds` or \
+                        smaller `sizes_bytes`";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

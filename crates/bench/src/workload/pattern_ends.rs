@@ -56,6 +56,7 @@ pub struct Task {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     size_bytes: u64,
     /// Duration, in seconds.
+    #[arg(value_parser = super::parse_duration_s)]
     seconds: f64,
     /// Number of parallel instances of the pattern; streaming only.
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -118,8 +119,7 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let task = &args.task;
     let mut streams = Vec::new();
     for _ in 0..task.connections() {
-        let mut stream =
-            TcpStream::connect(sink).with_context(|| format!("connecting to {sink}"))?;
+        let mut stream = super::connect(sink, "pattern-sink")?;
         stream.set_nodelay(true)?;
         writeln!(stream, "{}", serde_json::to_string(task)?)?;
         // The sink confirms that it has read the task. It then accepts the connections in this

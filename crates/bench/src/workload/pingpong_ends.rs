@@ -1,6 +1,5 @@
 //! The two ends of a ping-pong, run on the hosts.
 
-use anyhow::Context;
 use kumi_command::outln;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -50,7 +49,7 @@ pub struct RoundTrips {
 /// Sends messages of each size and prints their round-trip times, one line per size.
 pub fn ping(args: &PingArgs) -> anyhow::Result<()> {
     let pong = SocketAddr::new(args.address, args.port);
-    let mut stream = TcpStream::connect(pong).with_context(|| format!("connecting to {pong}"))?;
+    let mut stream = super::connect(pong, "pong")?;
     stream.set_nodelay(true)?;
     let time = Duration::from_millis(args.time_ms);
     for size in &args.sizes_bytes {

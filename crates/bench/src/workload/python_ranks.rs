@@ -91,7 +91,11 @@ pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<V
         add_excess(&mut row);
         rows.push(row);
     }
-    anyhow::ensure!(!rows.is_empty(), "the program printed no figures: {text}");
+    anyhow::ensure!(
+        !rows.is_empty(),
+        "the program printed no figures, which are lines of JSON: {}",
+        text.trim()
+    );
     Ok(rows)
 }
 
@@ -204,9 +208,12 @@ fn collect_output(ranks: &mut [Child], has_losses: bool) -> anyhow::Result<Strin
         })
     });
     let readers: Vec<_> = readers.collect();
-    let mut has_failed = false;
-    for rank in ranks.iter_mut() {
-        has_failed |= !rank.wait()?.success();
+    let mut failures = Vec::new();
+    for (rank, child) in ranks.iter_mut().enumerate() {
+        let status = child.wait()?;
+        if !status.success() {
+            failures.push(format!("rank {rank}: {status}"));
+        }
     }
     let (mut output, mut errors) = (String::new(), String::new());
     for (text, error_text) in readers.into_iter().filter_map(|reader| reader.join().ok()) {
@@ -215,8 +222,9 @@ fn collect_output(ranks: &mut [Child], has_losses: bool) -> anyhow::Result<Strin
     }
     let is_lost_only = has_losses && !errors.contains("Traceback");
     anyhow::ensure!(
-        !has_failed || is_lost_only,
-        "a rank failed: {}",
+        failures.is_empty() || is_lost_only,
+        "{}: {}",
+        failures.join(", "),
         errors.trim()
     );
     Ok(output)
@@ -225,7 +233,39 @@ fn collect_output(ranks: &mut [Child], has_losses: bool) -> anyhow::Result<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::fake::{Fake, SOUND};
+    use crate::variant::{Running, Variant};
     use std::path::Path;
+    use std::process::Command;
+
+    #[test]
+    fn rank__that_fails__is_named_with_its_status_and_errors() {
+        let rank = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdout(Stdio::piped());
+            command.stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let ranks = || [rank("echo 1"), rank("echo unknown operation >&2; exit 2")];
+        let error = collect_output(&mut ranks(), false).unwrap_err();
+        let expected = "rank 1: exit status: 2: unknown operation";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(collect_output(&mut ranks(), true).unwrap(), "1\n");
+    }
+
+    #[test]
+    fn torch__program_without_figures__is_refused_with_its_output() {
+        let fake = Fake::new(2, SOUND);
+        let running = Running::start(&fake, Variant::Single).unwrap();
+        let context = Context {
+            running: &running,
+            events: &[],
+            windows: &[],
+            quick: true,
+        };
+        let error = measure_torch(&context, &[]).unwrap_err();
+        let expected = "the program printed no figures, which are lines of JSON: 1\n1";
+        assert_eq!(error.to_string(), expected);
+    }
 
     /// Guards against a missing module, which kept every rank of coll-torch from starting.
     #[test]

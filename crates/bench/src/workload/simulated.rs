@@ -19,7 +19,7 @@ pub fn measure(
     let network = enlarge(&context.running.hosts.network()?, hosts)?;
     let sizes = sizes_bytes.iter().map(|size| {
         let plan = coll_bound::plan(&network, operation, *size)?
-            .with_context(|| format!("`{operation}` has no plan to simulate"))?;
+            .with_context(|| coll_bound::unknown_operation(operation))?;
         let outcome = simulate(&network, &plan, port_queue)?;
         let mut measurement = Measurement {
             size_bytes: Some(*size),
@@ -90,6 +90,9 @@ mod tests {
         assert_eq!(names.collect::<Vec<_>>(), ["a", "b", "a-2", "b-3", "a-4"]);
         assert_eq!(enlarged.links[4].ends, [End::Switch(1), End::Host(3)]);
         Network::parse("again", &enlarged.to_toml().unwrap()).unwrap();
-        assert!(super::enlarge(&network, 1).is_err());
+        assert_eq!(
+            super::enlarge(&network, 1).unwrap_err().to_string(),
+            "invalid hosts = 1: expected at least 2, the hosts of the topology"
+        );
     }
 }

@@ -162,7 +162,7 @@ fn goodput(report: &Value, expected: &str) -> anyhow::Result<Figures> {
     let used = end["sender_tcp_congestion"].as_str().unwrap_or(expected);
     anyhow::ensure!(
         used == expected,
-        "the stream used congestion control {used}, not {expected}"
+        "the stream used congestion control `{used}`: expected `{expected}`, the variant's"
     );
     let received = end["sum_received"]["bits_per_second"].as_f64();
     let udp = end["sum"]["lost_percent"].as_f64();
@@ -207,7 +207,24 @@ mod tests {
     }
 
     #[test]
-    fn goodput__error_report__is_an_error() {
-        assert!(goodput(&json!({"error": "unable to connect"}), "cubic").is_err());
+    fn goodput__report_of_a_failure__is_refused_with_the_reason() {
+        let other = json!({"sender_tcp_congestion": "reno"});
+        for (report, message) in [
+            (
+                json!({"error": "unable to connect"}),
+                "iperf3: unable to connect",
+            ),
+            (
+                json!({"end": other}),
+                "the stream used congestion control `reno`: expected `cubic`, the variant's",
+            ),
+            (
+                json!({"end": {"streams": []}}),
+                r#"iperf3 reported no goodput: {"streams":[]}"#,
+            ),
+        ] {
+            let error = goodput(&report, "cubic").unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
     }
 }

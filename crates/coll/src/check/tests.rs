@@ -116,9 +116,9 @@ fn check__plan_with_a_transfer_removed__is_refused_as_incomplete() {
         });
     }
     let error = check(&network, &plan).unwrap_err();
-    assert!(
-        matches!(error, CheckError::Undone { blocks: 1, .. }),
-        "{error}"
+    assert_eq!(
+        error.to_string(),
+        "after the last transfer, n0 lacks 1 of its blocks"
     );
 }
 
@@ -163,9 +163,24 @@ fn check__contribution_summed_twice__is_refused() {
     let duplicate = plan.transfers[0].clone();
     plan.transfers.push(duplicate);
     let error = check(&network, &plan).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "transfer 2 sends block 0 to a host that already has it or a part of its sum"
+    );
+}
+
+#[test]
+fn check__relay_above_its_hosts_duplex_limit__is_refused_with_the_host() {
+    let (mut network, plan) = gather_plan();
+    check(&network, &plan).unwrap();
+    // The relay sends at 501 Mb/s and receives at 501 Mb/s.
+    let relay = plan.order[1];
+    network.hosts[relay].both_ways = Rate::from_bps(800_000_000);
+    let message = check(&network, &plan).unwrap_err().to_string();
+    let end = format!(" may exceed together the rate at which n{relay} sends and receives at once");
     assert!(
-        matches!(error, CheckError::Twice { transfer: 2, .. }),
-        "{error}"
+        message.starts_with("transfers ") && message.ends_with(&end),
+        "{message}"
     );
 }
 
@@ -198,29 +213,43 @@ fn check__malformed_plan__is_refused_without_a_panic() {
         change(&mut plan);
         check(&network, &plan).unwrap_err()
     };
-    let host = spoil(&|plan| plan.transfers[0].from = 99);
-    assert_eq!(host.to_string(), "transfer 0: host 99 out of range (0–4)");
-    let block = spoil(&|plan| plan.transfers[0].blocks = Blocks::one(99));
-    assert!(matches!(block, CheckError::Index { kind: "block", .. }));
-    let late = spoil(&|plan| plan.transfers[0].after = vec![After::complete(3)]);
-    assert!(matches!(late, CheckError::Late { predecessor: 3, .. }));
-    let unknown = spoil(&|plan| plan.transfers[2].after = vec![After::sent(0)]);
-    assert_eq!(
-        unknown.to_string(),
-        "transfer 2 waits until transfer 0 is sent, which only the sender of 0 knows"
-    );
-    let sizes = spoil(&|plan| plan.block_bytes.truncate(2));
-    assert_eq!(
-        sizes,
-        CheckError::Sizes {
-            count: 2,
-            blocks: 5
-        }
-    );
-    let combines = spoil(&|plan| plan.transfers[2].combines = true);
-    assert_eq!(combines, CheckError::Combines { transfer: 2 });
-    assert_eq!(spoil(&|plan| plan.order[0] = 1), CheckError::Order);
-    assert_eq!(spoil(&|plan| plan.order.truncate(2)), CheckError::Order);
+    let order = "the plan's order does not contain every host of the network exactly once";
+    type Fault<'a> = (&'a dyn Fn(&mut Plan), &'a str);
+    let faults: [Fault<'_>; 9] = [
+        (
+            &|plan| plan.transfers[0].from = 99,
+            "transfer 0: host 99 out of range (0–4)",
+        ),
+        (
+            &|plan| plan.transfers[1].to = 5,
+            "transfer 1: host 5 out of range (0–4)",
+        ),
+        (
+            &|plan| plan.transfers[0].blocks = Blocks::one(99),
+            "transfer 0: block 99 out of range (0–4)",
+        ),
+        (
+            &|plan| plan.transfers[0].after = vec![After::complete(3)],
+            "transfer 0 waits for transfer 3, which is not before it in the plan",
+        ),
+        (
+            &|plan| plan.transfers[2].after = vec![After::sent(0)],
+            "transfer 2 waits until transfer 0 is sent, which only the sender of 0 knows",
+        ),
+        (
+            &|plan| plan.block_bytes.truncate(2),
+            "the plan has 2 blocks; the operation has 5",
+        ),
+        (
+            &|plan| plan.transfers[2].combines = true,
+            "transfer 2 combines blocks; the operation does not combine",
+        ),
+        (&|plan| plan.order[0] = 1, order),
+        (&|plan| plan.order.truncate(2), order),
+    ];
+    for (change, message) in faults {
+        assert_eq!(spoil(change).to_string(), message);
+    }
 }
 
 /// A host sends its own transfers in sequence. Transfers of others in between wait for bytes that

@@ -4,6 +4,7 @@
 //! (ADR 012).
 
 mod carrier;
+mod changes;
 mod clock;
 mod coalescing;
 mod inlet;
@@ -19,7 +20,7 @@ mod tempo;
 mod wait;
 
 use crate::config::DeviceConfig;
-use crate::control::{Call, Control, Request, failure};
+use crate::control::{Call, Control, Request, Step, failure};
 use crate::interface;
 use crate::listeners::unix_s;
 use carrier::Carrier;
@@ -279,21 +280,43 @@ impl Device {
     }
 
     fn answer_calls(&mut self, now_ns: u64) {
-        while let Some(Call { request, answer }) = self.control.next_call() {
-            let text = match request {
-                Request::Show => self.state().to_string(),
-                Request::Events => continue, // served by the control socket's thread
-                Request::Down => {
+        while let Some(call) = self.control.next_call() {
+            let Call {
+                request,
+                step,
+                answer,
+            } = call;
+            let text = match (request, step) {
+                (Request::Show, _) => self.state().to_string(),
+                (Request::Events, _) => continue, // served by the control socket's thread
+                (Request::Down, _) => {
                     self.is_ended = true;
                     "{}".to_owned()
                 }
-                Request::Add { link } => self.perform(|device| device.add_link(&link, now_ns)),
-                Request::Del { link } => self.perform(|device| device.remove_link(&link, now_ns)),
-                Request::Set { link, rate_bps } => {
+                (request, Step::Check) => self.perform(|device| device.check(&request)),
+                (Request::Add { link }, Step::Act) => {
+                    self.perform(|device| device.add_link(&link, now_ns))
+                }
+                (Request::Del { link }, Step::Act) => {
+                    self.perform(|device| device.remove_link(&link, now_ns))
+                }
+                (Request::Set { link, rate_bps }, Step::Act) => {
                     self.perform(|device| device.set_rate(&link, rate_bps))
                 }
             };
             let _ = answer.try_send(text);
+        }
+    }
+
+    /// Checks a change of the links.
+    fn check(&self, request: &Request) -> anyhow::Result<()> {
+        match request {
+            Request::Add { link } => self.links().check_new(link),
+            Request::Del { link } => self.links().find_removable(link).map(drop),
+            Request::Set { link, rate_bps } => {
+                self.links().find_for_rate(link, *rate_bps).map(drop)
+            }
+            Request::Show | Request::Down | Request::Events => Ok(()),
         }
     }
 

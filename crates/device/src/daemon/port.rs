@@ -78,21 +78,8 @@ impl Port {
         may_coalesce: bool,
     ) -> anyhow::Result<Self> {
         let name = &interface.name;
-        let socket = LinkSocket::open(name, interface.index, udp_port, GROUP).map_err(|error| {
-            if error.kind() == ErrorKind::AddrInUse {
-                let name = name.clone();
-                return anyhow::Error::new(PortTaken { name, udp_port });
-            }
-            let remedy = match error.kind() {
-                ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
-                ErrorKind::NetworkDown => format!("run `ip link set {name} up`"),
-                ErrorKind::NotFound | ErrorKind::InvalidInput => {
-                    format!("`{name}` was just removed")
-                }
-                _ => format!("if IPv6 is off, run `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
-            };
-            anyhow::anyhow!("{name}: {error}; {remedy}")
-        })?;
+        let socket = LinkSocket::open(name, interface.index, udp_port, GROUP)
+            .map_err(|error| refusal(name, udp_port, &error))?;
         socket.set_filter(DATAGRAM_BYTES_MIN, &leads())?;
         let may_coalesce =
             may_coalesce && socket.set_coalescing(true) && socket.set_coalescing(false);
@@ -274,6 +261,21 @@ impl Port {
     }
 }
 
+/// Returns the error of link `name` whose socket the kernel refuses.
+fn refusal(name: &str, udp_port: u16, error: &std::io::Error) -> anyhow::Error {
+    if error.kind() == ErrorKind::AddrInUse {
+        let name = name.to_owned();
+        return anyhow::Error::new(PortTaken { name, udp_port });
+    }
+    let remedy = match error.kind() {
+        ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
+        ErrorKind::NetworkDown => format!("run `ip link set {name} up`"),
+        ErrorKind::NotFound | ErrorKind::InvalidInput => format!("`{name}` was just removed"),
+        _ => format!("if IPv6 is off, run `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
+    };
+    anyhow::anyhow!("{name}: cannot open UDP port {udp_port}: {error}; {remedy}")
+}
+
 /// Returns the first bytes of datagrams that the socket filter passes: every kind of this version,
 /// data first, and hellos of all versions. The latter show a peer that is too old or too new.
 fn leads() -> Vec<u8> {
@@ -286,6 +288,40 @@ fn leads() -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn port__refused_by_the_kernel__is_named_with_the_link_and_the_remedy() {
+        let message = |kind: ErrorKind| refusal("eth1", 24_870, &kind.into()).to_string();
+        assert_eq!(
+            message(ErrorKind::AddrInUse),
+            "eth1: UDP port 24870 is in use, for instance by another kumi device; choose another \
+             with --port"
+        );
+        for (kind, text) in [
+            (
+                ErrorKind::PermissionDenied,
+                "permission denied; run as root or with CAP_NET_ADMIN",
+            ),
+            (
+                ErrorKind::NetworkDown,
+                "network down; run `ip link set eth1 up`",
+            ),
+            (
+                ErrorKind::NotFound,
+                "entity not found; `eth1` was just removed",
+            ),
+            (
+                ErrorKind::AddrNotAvailable,
+                "address not available; if IPv6 is off, run `sysctl -w \
+                 net.ipv6.conf.eth1.disable_ipv6=0`",
+            ),
+        ] {
+            assert_eq!(
+                message(kind),
+                format!("eth1: cannot open UDP port 24870: {text}")
+            );
+        }
+    }
 
     #[test]
     fn filter__kinds_of_this_version_and_hellos_of_any_version__pass() {

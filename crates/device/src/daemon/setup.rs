@@ -1,5 +1,6 @@
 //! Sets up a device, changes its links, and removes it.
 
+use super::changes::Links;
 use super::clock::Clock;
 use super::port::{Port, PortTaken};
 use super::shaper::Shaper;
@@ -13,7 +14,7 @@ use crate::interface;
 use crate::key;
 use crate::run_dir::RunDir;
 use crate::tap::{Created, random_u64, refuse_if_running};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use kumi_multilink::endpoint::{Config, Endpoint};
 use kumi_multilink::lane::Lane;
 use kumi_sys::netlink::link::{LinkMonitor, interfaces};
@@ -208,17 +209,20 @@ fn open_port(
 }
 
 impl Device {
+    /// Returns the links, for checks of a change to them.
+    pub(super) fn links(&self) -> Links<'_> {
+        Links {
+            device: &self.config.name,
+            names: self.ports.iter().map(|port| port.name.as_str()).collect(),
+        }
+    }
+
     pub(super) fn add_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
-        if self.ports.iter().any(|port| port.name == name) {
-            bail!("`{name}` is already a link of {}", self.config.name);
-        }
-        if name == self.config.name {
-            bail!("`{name}` cannot be under itself");
-        }
+        self.links().check_new(name)?;
         let is_taken = |number: &u8| self.ports.iter().any(|port| port.number == *number);
         let number = (0..kumi_multilink::wire::LINKS_MAX as u8)
             .find(|number| !is_taken(number))
-            .context("the device already has the maximum number of links")?;
+            .context("no number is free for the link")?;
         let port = open_port(
             number,
             name,
@@ -256,20 +260,7 @@ impl Device {
     }
 
     pub(super) fn remove_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
-        let Some(index) = self.ports.iter().position(|port| port.name == name) else {
-            let names: Vec<&str> = self.ports.iter().map(|port| port.name.as_str()).collect();
-            bail!(
-                "`{name}` is not a link of {}; its links are {}",
-                self.config.name,
-                names.join(", ")
-            );
-        };
-        if self.ports.len() == 1 {
-            bail!(
-                "`{name}` is the last link; run `kumi link down {}` to remove the device",
-                self.config.name
-            );
-        }
+        let index = self.links().find_removable(name)?;
         let port = self.ports.remove(index);
         self.core.remove_link(port.number, now_ns);
         self.transmit();
@@ -277,10 +268,8 @@ impl Device {
     }
 
     pub(super) fn set_rate(&mut self, name: &str, rate_bps: Option<u64>) -> anyhow::Result<()> {
-        let port = self.ports.iter().find(|port| port.name == name);
-        let number = port
-            .with_context(|| format!("`{name}` is not a link of the device"))?
-            .number;
+        let index = self.links().find_for_rate(name, rate_bps)?;
+        let number = self.ports[index].number;
         let link = self.core.link_mut(number).context("the link was removed")?;
         let was_fixed = std::mem::replace(&mut link.config.is_rate_fixed, rate_bps.is_some());
         match rate_bps {

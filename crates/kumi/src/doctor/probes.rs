@@ -407,6 +407,19 @@ mod tests {
     }
 
     #[test]
+    fn tap_offload__no_tap_or_old_kernel__has_a_remedy() {
+        let offload = |tap| tap_offload(tap, |tap| tap.udp_segmentation, "use Linux 6.2 or later");
+        assert_eq!(offload(Some(TapOffloads::ALL)), Ok(()));
+        let old = TapOffloads {
+            udp_segmentation: false,
+            ..TapOffloads::ALL
+        };
+        assert_eq!(offload(Some(old)), Err("use Linux 6.2 or later"));
+        let message = "unknown without a TAP device: fix tun and CAP_NET_ADMIN first";
+        assert_eq!(offload(None), Err(message));
+    }
+
+    #[test]
     fn capabilities__status_of_root__has_net_admin() {
         let root = effective_capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n");
         assert_eq!(root >> CAP_NET_ADMIN & 1, 1);

@@ -72,9 +72,10 @@ fn parse(tokens: &[String]) -> Result<LinkChange, String> {
             }
             "blackhole" => {
                 change.blackhole = Some(true);
-                if let Some(Ok(direction)) = tokens.peek().map(|token| direction(token)) {
-                    change.direction = direction;
-                    tokens.next();
+                if let Some(word) = tokens.next_if(|word| !KNOWN.contains(word)) {
+                    change.direction = direction(word).map_err(|error| {
+                        format!("link set: blackhole: {error}, or another keyword")
+                    })?;
                 }
             }
             _ if !KNOWN.contains(&key) => {
@@ -91,27 +92,24 @@ fn parse(tokens: &[String]) -> Result<LinkChange, String> {
                     .ok_or(format!("link set: {key}: no value; write `{key} VALUE`"))?;
                 let wrong =
                     |error: kumi_lab::topology::QuantityError| format!("link set: {key}: {error}");
-                let settings: &mut Faults = faults.get_or_insert_default();
                 let p = || value.parse::<Probability>().map_err(wrong);
                 match key {
-                    "loss" => settings.loss = p()?,
-                    "corrupt" => settings.corrupt = p()?,
-                    "duplicate" => settings.duplicate = p()?,
-                    "reorder" => settings.reorder = p()?,
-                    "reorder_delay" => settings.reorder_delay = value.parse().map_err(wrong)?,
-                    "jitter" => settings.jitter = value.parse().map_err(wrong)?,
+                    // These keys are not faults, so the link keeps its faults.
+                    "rate" => change.rate = Some(value.parse().map_err(wrong)?),
+                    "delay" => change.delay = Some(value.parse().map_err(wrong)?),
+                    "dir" => {
+                        change.direction =
+                            direction(value).map_err(|error| format!("link set: dir: {error}"))?;
+                    }
                     _ => {
-                        // These keys are not faults, so the link keeps its faults.
-                        if *settings == Faults::default() {
-                            faults = None;
-                        }
+                        let settings: &mut Faults = faults.get_or_insert_default();
                         match key {
-                            "rate" => change.rate = Some(value.parse().map_err(wrong)?),
-                            "delay" => change.delay = Some(value.parse().map_err(wrong)?),
-                            _ => {
-                                change.direction = direction(value)
-                                    .map_err(|error| format!("link set: dir: {error}"))?
-                            }
+                            "loss" => settings.loss = p()?,
+                            "corrupt" => settings.corrupt = p()?,
+                            "duplicate" => settings.duplicate = p()?,
+                            "reorder" => settings.reorder = p()?,
+                            "jitter" => settings.jitter = value.parse().map_err(wrong)?,
+                            _ => settings.reorder_delay = value.parse().map_err(wrong)?,
                         }
                     }
                 }
@@ -156,6 +154,14 @@ mod tests {
     fn link_set__rate_alone__keeps_the_faults() {
         assert_eq!(change("rate 1Gbit").unwrap().faults, None);
         assert_eq!(change("loss 0").unwrap().faults, Some(Faults::default()));
+    }
+
+    #[test]
+    fn link_set__rate_after_cleared_faults__still_clears_them() {
+        for text in ["heal rate 1Gbit", "loss 0 delay 5ms", "loss 0 dir rx"] {
+            let faults = change(text).unwrap().faults;
+            assert_eq!(faults, Some(Faults::default()), "{text}");
+        }
     }
 
     #[test]

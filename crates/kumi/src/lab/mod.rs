@@ -71,6 +71,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn lab_error(error: ClusterError) -> anyhow::Error {
     match error {
         ClusterError::NoSuchHost { .. }
+        | ClusterError::NoSuchLink { .. }
         | ClusterError::NoSuchNic { .. }
         | ClusterError::NoSuchLab { .. }
         | ClusterError::NoneUp

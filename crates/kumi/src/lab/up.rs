@@ -20,7 +20,7 @@ pub struct Args {
     /// `two-links`.
     file: PathBuf,
     /// Name of the lab, if not the topology's.
-    #[arg(long)]
+    #[arg(long, value_parser = parse_name)]
     name: Option<String>,
     /// Fabric, if not the topology's: auto, kernel or emulator.
     #[arg(long, value_parser = parse_fabric)]
@@ -37,6 +37,23 @@ pub struct Args {
     /// Prints the roster as JSON.
     #[arg(short, long)]
     json: bool,
+}
+
+/// Longest name of a lab, in characters, as in a topology file.
+const NAME_CHARS_MAX: usize = 40;
+
+/// Checks a name by the rule for names in a topology file.
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_accepted = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name = (1..=NAME_CHARS_MAX).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(is_accepted);
+    is_name.then(|| text.to_owned()).ok_or_else(|| {
+        format!(
+            "expected 1 to {NAME_CHARS_MAX} letters, digits, `-`, `_` or `.`, a letter or digit \
+             first"
+        )
+    })
 }
 
 fn parse_fabric(text: &str) -> Result<FabricChoice, String> {
@@ -57,12 +74,6 @@ fn prepare(args: &Args) -> anyhow::Result<(Topology, UpOptions)> {
         return Err(BadInput(message.to_owned()).into());
     }
     let name = args.name.clone().unwrap_or_else(|| topology.name.clone());
-    if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return Err(BadInput(format!(
-            "invalid --name `{name}`: expected letters, digits and `-`"
-        ))
-        .into());
-    }
     if cluster::running_labs().map_err(lab_error)?.contains(&name) {
         if !args.replace {
             return Err(lab_error(kumi_lab::ClusterError::NameTaken { name }));
@@ -113,7 +124,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .stderr(Stdio::null());
     kumi_sys::netns::new_session_on_exec(&mut command);
     interrupt::watch()?;
-    let mut child = command.spawn().context("starting the lab's supervisor")?;
+    let mut child = command
+        .spawn()
+        .context("cannot start the lab's supervisor")?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         // The supervisor checks for the signal only after it has built the lab, and then takes it

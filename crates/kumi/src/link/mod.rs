@@ -81,27 +81,30 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "auto" {
         return Ok(Rate(None));
     }
+    let message = "expected a positive number with kbit, mbit or gbit, such as 950mbit, or auto";
+    let bps = bits_per_second(text).ok_or(message)?;
+    Ok(Rate(Some(bps)))
+}
+
+/// Parses a rate, for example 250mbit. Returns bits per second.
+pub fn parse_fixed_rate(text: &str) -> Result<u64, String> {
+    let message = "expected a positive number with kbit, mbit or gbit, such as 250mbit";
+    bits_per_second(text).ok_or_else(|| message.to_owned())
+}
+
+/// Returns a rate in bits per second, at least 1; `None` if `text` is not a rate.
+fn bits_per_second(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
-    let (number, unit) = match lower.find(|c: char| c.is_ascii_alphabetic()) {
-        Some(index) => lower.split_at(index),
-        None => (lower.as_str(), ""),
-    };
+    let unit_start = lower.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = lower.split_at(unit_start);
     let factor = match unit {
         "kbit" => 1e3,
         "mbit" => 1e6,
         "gbit" => 1e9,
-        _ => return Err("expected a number with kbit, mbit or gbit, or auto".into()),
+        _ => return None,
     };
-    match number.parse::<f64>() {
-        Ok(number) if number > 0.0 => Ok(Rate(Some((number * factor) as u64))),
-        _ => Err(format!("`{number}` is not a positive number")),
-    }
-}
-
-/// Parses a rate, for example 950mbit. Returns bits per second.
-pub fn parse_fixed_rate(text: &str) -> Result<u64, String> {
-    let wrong = || "expected a rate, such as 250mbit".to_owned();
-    parse_rate(text)?.0.ok_or_else(wrong)
+    let bps = number.parse::<f64>().ok()? * factor;
+    (bps >= 1.0).then_some(bps as u64)
 }
 
 /// Runs `kumi link`.

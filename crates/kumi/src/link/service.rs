@@ -61,7 +61,7 @@ fn mistakes(file: &File, find: impl Fn(&DeviceConfig) -> Vec<String>) -> Vec<Str
         let mut device_messages = find(device);
         let earlier = &file.link[..index];
         if earlier.iter().any(|entry| entry.name == device.name) {
-            device_messages.push("is configured twice".to_owned());
+            device_messages.push("configured twice; give each device its own name".to_owned());
         }
         device_messages.extend(
             earlier

@@ -111,7 +111,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     coll::add(&mut command, choice)?;
     if let Some(folder) = &args.learn {
-        std::fs::create_dir_all(folder).with_context(|| format!("--learn {}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("--learn {}: cannot create the folder", folder.display()))?;
         command.env("KUMI_LEARN", std::path::absolute(folder)?);
     }
     let outcome = ask(&Request::Join).and_then(|(reply, page)| {

@@ -52,7 +52,7 @@ fn install(folder: &Path) -> anyhow::Result<PathBuf> {
         .recursive(true)
         .mode(0o755)
         .create(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
+        .with_context(|| format!("cannot create {}; set TMPDIR", folder.display()))?;
     let stat = fs::symlink_metadata(folder)?;
     ensure!(
         stat.is_dir() && stat.uid() == user.as_raw() && stat.mode() & 0o022 == 0,
@@ -91,4 +91,32 @@ fn fingerprint() -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(LIBRARY);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn install__unusable_folder__is_named_with_the_remedy() {
+        let error = install(Path::new("/dev/null/kumi")).unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "cannot create /dev/null/kumi; set TMPDIR: Not a directory (os error 20)"
+        );
+        let folder = std::env::temp_dir().join(format!("kumi-open-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = install(&folder).unwrap_err();
+        fs::remove_dir(&folder).unwrap();
+        let user = nix::unistd::geteuid();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{} is not a folder that only user {user} can write: remove it, or set TMPDIR",
+                folder.display()
+            )
+        );
+    }
 }

@@ -137,7 +137,8 @@ fn listen() -> anyhow::Result<UnixListener> {
     if let Some(folder) = Path::new(SOCKET).parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let listener = UnixListener::bind(SOCKET).context(SOCKET)?;
+    let listener =
+        UnixListener::bind(SOCKET).with_context(|| format!("cannot listen on {SOCKET}"))?;
     // Programs of any user may join. They gain only the congestion control of their own sockets.
     std::fs::set_permissions(SOCKET, std::fs::Permissions::from_mode(0o666))?;
     Ok(listener)

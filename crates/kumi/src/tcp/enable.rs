@@ -74,8 +74,9 @@ pub fn enable(args: &Args) -> anyhow::Result<()> {
     }
     kumi_tcp::installed()?; // without them, the unit's next start finds no programs
     let folder = path.parent().context("the path has no folder")?;
-    std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-    std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, text))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     if let Err(error) = reload() {
         let _ = std::fs::remove_file(&path);
         let _ = std::fs::remove_dir(folder);
@@ -103,7 +104,7 @@ pub fn disable(args: &Args) -> anyhow::Result<()> {
         outln!("rm {}", path.display());
         return Ok(());
     }
-    std::fs::remove_file(&path).with_context(|| format!("{}", path.display()))?;
+    std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     if let Some(folder) = path.parent() {
         let _ = std::fs::remove_dir(folder);
     }

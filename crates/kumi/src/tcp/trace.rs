@@ -25,10 +25,11 @@ pub struct Args {
 
 /// Runs `kumi tcp trace`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    watch::selection(&args.watch)?; // a mistake must not empty the file
     let mut out: Box<dyn Write> = match &args.output {
         Some(path) => {
-            let file =
-                std::fs::File::create(path).with_context(|| format!("{}", path.display()))?;
+            let file = std::fs::File::create(path)
+                .with_context(|| format!("cannot create {}", path.display()))?;
             Box::new(std::io::BufWriter::new(file))
         }
         None => Box::new(std::io::LineWriter::new(Output)),
@@ -41,14 +42,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             write_error.get_or_insert(error);
         }
     })?;
-    out.flush()?;
+    let outcome = out.flush();
     if lost > 0 {
         errln!("kumi: warning: {lost} events were dropped because the buffer was full");
     }
-    match write_error {
-        Some(error) => Err(error).context("writing the trace"),
-        None => Ok(code),
-    }
+    let outcome = write_error.map_or(outcome, Err);
+    outcome.with_context(|| {
+        let file = args.output.as_ref().map(|path| path.display().to_string());
+        let name = file.unwrap_or_else(|| "standard output".to_owned());
+        format!("cannot write the trace to {name}")
+    })?;
+    Ok(code)
 }
 
 fn line(event: &Event) -> Value {

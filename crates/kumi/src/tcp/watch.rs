@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use kumi_command::BadInput;
+use kumi_tcp::TcpError;
 use kumi_tcp::trace::{Detail, Event, Trace, Watch};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -21,6 +22,8 @@ const TURN: Duration = Duration::from_millis(10);
 const AFTERMATH: Duration = Duration::from_millis(300);
 /// Time limit for the command to end after SIGTERM.
 const STOP_TIME: Duration = Duration::from_secs(2);
+/// Longest time of `--seconds`: 30 years, far less than the clock can represent.
+const SECONDS_MAX: f64 = 1e9;
 /// `si_code` of a signal from the kernel (sigaction(2)), such as Ctrl-C on the terminal.
 const SI_KERNEL: i32 = 0x80;
 
@@ -36,31 +39,44 @@ pub struct Args {
     cgroup: Option<PathBuf>,
     /// Ends after this many seconds, and ends the command with SIGTERM. By default, it ends with
     /// the command or the process, or at Ctrl-C.
-    #[arg(long, value_name = "SECONDS")]
-    seconds: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
     /// Command to start and observe.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok();
+    let seconds = seconds.filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("expected a number of seconds from 0 to {SECONDS_MAX}, such as 10"))
+}
+
+/// Returns the selected connections.
+pub fn selection(args: &Args) -> Result<Watch, BadInput> {
+    match (&args.pid, &args.cgroup, args.command.is_empty()) {
+        (Some(pid), _, _) => {
+            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                return Err(BadInput(format!("--pid {pid}: there is no such process")));
+            }
+            Ok(Watch::Process(*pid))
+        }
+        (_, Some(folder), _) => Ok(Watch::Cgroup(folder.clone())),
+        // The command is a child of this process.
+        (_, _, false) => Ok(Watch::Process(std::process::id())),
+        _ => {
+            let message = "nothing to observe: give -- CMD, --pid PID or --cgroup FOLDER";
+            Err(BadInput(message.to_owned()))
+        }
+    }
+}
+
 /// Observes the connections until the end, and calls `handle` for every event. Returns the
 /// command's exit status.
 pub fn run(args: &Args, detail: Detail, mut handle: impl FnMut(Event)) -> anyhow::Result<ExitCode> {
-    let watch = match (&args.pid, &args.cgroup, args.command.is_empty()) {
-        (Some(pid), _, _) => {
-            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
-                return Err(BadInput(format!("--pid {pid}: there is no such process")).into());
-            }
-            Watch::Process(*pid)
-        }
-        (_, Some(folder), _) => Watch::Cgroup(folder.clone()),
-        // The command is a child of this process.
-        (_, _, false) => Watch::Process(std::process::id()),
-        _ => {
-            let message = "nothing to observe: give -- CMD, --pid PID or --cgroup FOLDER";
-            return Err(BadInput(message.to_owned()).into());
-        }
-    };
+    let watch = selection(args)?;
     let process = match &watch {
         Watch::Process(pid) if args.pid.is_some() => Some(kumi_sys::process::pidfd(*pid)?),
         _ => None,
@@ -68,13 +84,14 @@ pub fn run(args: &Args, detail: Detail, mut handle: impl FnMut(Event)) -> anyhow
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    let mut trace = Trace::start(&watch, detail)?;
+    let mut trace = Trace::start(&watch, detail).map_err(|error| match error {
+        TcpError::NotCgroup { .. } => BadInput(format!("--cgroup: {error}")).into(),
+        error => anyhow::Error::from(error),
+    })?;
     let mut observation = Observation {
         command: start(&args.command)?.map(RunningCommand::new),
         process,
-        deadline: args
-            .seconds
-            .map(|s| Instant::now() + Duration::from_secs_f64(s.max(0.0))),
+        deadline: args.seconds.map(|time| Instant::now() + time),
     };
     let end = loop {
         trace.poll(TURN, &mut handle)?;
@@ -193,7 +210,7 @@ fn start(command: &[OsString]) -> anyhow::Result<Option<Child>> {
     kumi_sys::process::unblock_signals_in(&mut command);
     let child = command
         .spawn()
-        .with_context(|| program.to_string_lossy().into_owned())?;
+        .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
     Ok(Some(child))
 }
 
@@ -203,4 +220,18 @@ fn exit_code(status: ExitStatus) -> ExitCode {
         .code()
         .or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command__absent__is_named() {
+        let error = start(&["/no/such/program".into()]).unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "cannot start /no/such/program: No such file or directory (os error 2)"
+        );
+    }
 }

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use kumi_command::BadInput;
 use kumi_command::out;
-use kumi_topo::{Network, mpich, nearest, slurm};
+use kumi_topo::{Network, mpich, slurm};
 use std::path::PathBuf;
 
 /// Output format.
@@ -38,9 +38,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let network = super::read(&args.file)?;
     if !args.ranks.is_empty() && args.format != Format::Mpich {
-        return Err(BadInput(
-            "--ranks requires --format mpich; other formats have no ranks".into(),
-        )
+        let format = args.format.to_possible_value();
+        return Err(BadInput(format!(
+            "--ranks with --format {}: expected --format mpich; other formats have no ranks",
+            format.as_ref().map_or("", |format| format.get_name())
+        ))
         .into());
     }
     let text = match args.format {
@@ -57,13 +59,8 @@ fn rank_hosts(network: &Network, ranks: &[String]) -> Result<Vec<usize>, BadInpu
     if ranks.is_empty() {
         return Ok((0..network.hosts.len()).collect());
     }
-    let hosts = ranks.iter().map(|name| {
-        network.host(name).ok_or_else(|| {
-            let known = network.hosts.iter().map(|host| host.name.as_str());
-            let hint = nearest(name, known)
-                .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
-            BadInput(format!("--ranks: no host `{name}`{hint}"))
-        })
-    });
-    hosts.collect()
+    let hosts = ranks.iter();
+    hosts
+        .map(|name| super::find_host(network, "--ranks", name))
+        .collect()
 }

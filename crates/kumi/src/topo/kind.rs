@@ -73,7 +73,7 @@ pub fn network(path: &Path, slurm_rate: Rate) -> anyhow::Result<Network> {
     let (file, text, kind) = read(path)?;
     match kind {
         Kind::Network => Ok(parse(&file, &text)?),
-        Kind::Slurm => slurm::read(path, slurm_rate),
+        Kind::Slurm => Ok(slurm::read(path, slurm_rate)?),
         Kind::Devices => Err(devices_error(&file).into()),
         Kind::Lab => {
             let lab = Topology::parse(&file, &text).map_err(|error| BadInput(error.to_string()))?;

@@ -1,8 +1,9 @@
 //! `kumi topo learn`: corrects a network file by the goodput of transfers.
 
 use anyhow::Context;
-use kumi_command::outln;
+use kumi_command::{BadInput, outln};
 use kumi_topo::learn::{Came, corrected};
+use kumi_topo::source;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -51,8 +52,12 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
 
 /// Reads the records of all hosts. A line that a full disk truncated is skipped.
 fn read(folder: &Path) -> anyhow::Result<Vec<Came>> {
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        let folder = folder.display();
+        BadInput(format!(
+            "--from {folder}: cannot be read: {error}; expected the folder of `kumi run --learn`"
+        ))
+    })?;
     let mut records = Vec::new();
     for entry in entries {
         let path = entry?.path();
@@ -62,7 +67,7 @@ fn read(folder: &Path) -> anyhow::Result<Vec<Came>> {
         {
             continue;
         }
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let (_, text) = source::read(&path)?;
         let lines = text
             .lines()
             .filter_map(|line| serde_json::from_str::<Line>(line).ok());

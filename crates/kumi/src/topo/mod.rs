@@ -11,13 +11,17 @@ mod verify;
 pub use kind::{lab, network_file};
 
 use clap::Subcommand;
+use kumi_command::BadInput;
 use kumi_discover as discover;
-use kumi_topo::Network;
+use kumi_topo::{Network, nearest};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Default path of a machine's network file.
 pub const FILE: &str = "/etc/kumi/network.toml";
+
+/// Most hosts that an error message lists, so that it fits a terminal.
+const HOSTS_LISTED_MAX: usize = 16;
 
 /// Arguments of `kumi topo`.
 #[derive(Debug, clap::Args)]
@@ -70,6 +74,27 @@ fn exit_code(is_success: bool) -> ExitCode {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// Returns the number of host `name`. The error names `option`, and the nearest host or the first
+/// hosts of the network.
+fn find_host(network: &Network, option: &str, name: &str) -> Result<usize, BadInput> {
+    network.host(name).ok_or_else(|| {
+        let known = network.hosts.iter().map(|host| host.name.as_str());
+        let hint = match nearest(name, known.clone()) {
+            Some(best) => format!("; did you mean `{best}`?"),
+            None => {
+                let listed: Vec<&str> = known.clone().take(HOSTS_LISTED_MAX).collect();
+                let more = if listed.len() < known.len() {
+                    ", …"
+                } else {
+                    ""
+                };
+                format!(" (known: {}{more})", listed.join(", "))
+            }
+        };
+        BadInput(format!("{option}: no host `{name}`{hint}"))
+    })
 }
 
 /// Reads a network from a file of any kind.

@@ -182,13 +182,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn root(network: &Network, name: Option<&str>) -> Result<usize, BadInput> {
-    let Some(name) = name else { return Ok(0) };
-    network.host(name).ok_or_else(|| {
-        let known = network.hosts.iter().map(|host| host.name.as_str());
-        let hint = kumi_topo::nearest(name, known)
-            .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
-        BadInput(format!("no host `{name}`{hint}"))
-    })
+    name.map_or(Ok(0), |name| super::find_host(network, "--root", name))
 }
 
 fn names(network: &Network, transfer: &Transfer) -> String {

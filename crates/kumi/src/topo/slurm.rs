@@ -1,9 +1,8 @@
 //! `kumi topo import`: reads Slurm's `topology.conf` or `topology.yaml`.
 
-use anyhow::Context;
 use kumi_command::BadInput;
 use kumi_command::out;
-use kumi_topo::{Network, Rate, slurm};
+use kumi_topo::{Network, Rate, slurm, source};
 use std::path::{Path, PathBuf};
 
 /// Default rate of the links of Slurm's file, which contains no rates. Chosen by judgement.
@@ -39,12 +38,11 @@ fn has_extension(file: &Path, extension: &str) -> bool {
 }
 
 /// Reads Slurm's file. The name decides whether it is a `topology.yaml`.
-pub fn read(path: &Path, rate: Rate) -> anyhow::Result<Network> {
-    let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
+pub fn read(path: &Path, rate: Rate) -> Result<Network, BadInput> {
+    let (file, text) = source::read(path).map_err(|error| BadInput(error.to_string()))?;
     let network = match is_yaml(path) {
         true => slurm::yaml::read(&file, &text, rate),
         false => slurm::conf::read(&file, &text, rate),
     };
-    Ok(network.map_err(|error| BadInput(error.to_string()))?)
+    network.map_err(|error| BadInput(error.to_string()))
 }

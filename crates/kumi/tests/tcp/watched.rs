@@ -39,6 +39,25 @@ fn is_running(command: &str) -> bool {
 }
 
 #[test]
+fn explain__folder_that_is_no_cgroup__is_refused_with_what_is_accepted() {
+    for folder in ["/no/such/folder", "/proc"] {
+        let explain = Command::new(KUMI)
+            .args(["tcp", "explain", "--cgroup", folder])
+            .output()
+            .unwrap();
+        assert_eq!(explain.status.code(), Some(2), "{folder}");
+        let message = String::from_utf8_lossy(&explain.stderr).into_owned();
+        assert_eq!(
+            message,
+            format!(
+                "kumi: --cgroup: {folder} is not a version 2 cgroup, whose folder has a file \
+                 cgroup.controllers; expected a folder such as /sys/fs/cgroup/system.slice\n"
+            )
+        );
+    }
+}
+
+#[test]
 #[ignore = "needs root, netns, bpf"]
 fn trace_of_a_command__interrupted_or_timed_out__ends_the_command_too() {
     let command = format!("sleep 60.{}", std::process::id());

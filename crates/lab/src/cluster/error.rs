@@ -43,7 +43,7 @@ pub enum ClusterError {
     NoSuchLab {
         /// Requested name.
         name: String,
-        /// Suggestion of the nearest name that is up, or empty.
+        /// Suggestion of the nearest name that is up, or all names that are up, or empty.
         hint: String,
     },
     /// The lab has no such host.
@@ -52,6 +52,14 @@ pub enum ClusterError {
         /// Requested host.
         host: String,
         /// Hosts of the lab.
+        known: String,
+    },
+    /// The lab has no such link.
+    #[error("the lab has no link `{link}`; expected one of {known}")]
+    NoSuchLink {
+        /// Requested link.
+        link: String,
+        /// Names of the lab's links.
         known: String,
     },
     /// The lab has no such NIC.

@@ -113,18 +113,9 @@ impl Cluster {
         let fabric = Holder::start("fabric", None)?;
         let mut hosts = Vec::new();
         for (index, host) in topology.hosts.iter().enumerate() {
-            run_dir.write(
-                &format!("{}/hosts", host.name),
-                &address::hosts_file(&topology, &plan, index),
-            )?;
-            run_dir.write(
-                &format!("{}/hostname", host.name),
-                &format!("{}\n", host.name),
-            )?;
-            hosts.push(Holder::start(
-                &host.name,
-                Some(&run_dir.path().join(&host.name)),
-            )?);
+            let hosts_file = address::hosts_file(&topology, &plan, index);
+            let etc = run_dir.write_etc(&host.name, &hosts_file)?;
+            hosts.push(Holder::start(&host.name, Some(&etc))?);
         }
         let finished_checksums =
             !topology.fits_kernel() || topology.fabric == FabricChoice::Emulator;
@@ -375,33 +366,6 @@ impl Cluster {
             .map_err(ClusterError::io(format!("entering host {host}")))
     }
 
-    /// Finds the link called `name`, and the side that the name refers to. `h1:eth1` refers to the
-    /// NIC's side. `a:b` between two switches refers to the side of `a`.
-    fn find_link(&self, name: &str) -> Result<(usize, usize), ClusterError> {
-        if let Some(position) = self.topology.nic(name) {
-            return Ok((position.link, position.side));
-        }
-        let switch = |name: &str| self.topology.switches.iter().position(|s| s.name == name);
-        let switches = name
-            .split_once(':')
-            .and_then(|(a, b)| Some((switch(a)?, switch(b)?)));
-        let link = switches.and_then(|(a, b)| {
-            self.topology
-                .links
-                .iter()
-                .enumerate()
-                .find_map(|(index, link)| match link.ends {
-                    [End::Port(x), End::Port(y)] if (x, y) == (a, b) => Some((index, 0)),
-                    [End::Port(x), End::Port(y)] if (y, x) == (a, b) => Some((index, 1)),
-                    _ => None,
-                })
-        });
-        link.ok_or_else(|| ClusterError::NoSuchNic {
-            nic: name.to_owned(),
-            known: self.topology.nic_names().join(", "),
-        })
-    }
-
     /// Changes a running link: `h1:eth1`, or `a:b` between two switches.
     ///
     /// If the kernel fabric does not support the change, the whole fabric moves to the emulator.
@@ -409,7 +373,7 @@ impl Cluster {
     /// # Errors
     /// If there is no such link, or if the kernel refuses.
     pub fn set_link(&mut self, name: &str, change: &LinkChange) -> Result<(), ClusterError> {
-        let (index, side) = self.find_link(name)?;
+        let (index, side) = find_link(&self.topology, name)?;
         if let Some(rate) = change.rate {
             self.set_rate(index, rate)?;
         }
@@ -539,5 +503,66 @@ impl Drop for Cluster {
         // All holders begin to end at once. Each is waited for when its field drops.
         self.hosts.iter_mut().for_each(Holder::begin_end);
         self.fabric.begin_end();
+    }
+}
+
+/// Finds the link called `name`, and the side that the name refers to. `h1:eth1` refers to the
+/// NIC's side. `a:b` between two switches refers to the side of `a`.
+fn find_link(topology: &Topology, name: &str) -> Result<(usize, usize), ClusterError> {
+    if let Some(position) = topology.nic(name) {
+        return Ok((position.link, position.side));
+    }
+    let switch = |name: &str| topology.switches.iter().position(|s| s.name == name);
+    let switches = name
+        .split_once(':')
+        .and_then(|(a, b)| Some((switch(a)?, switch(b)?)));
+    let mut trunks = Vec::new();
+    for (index, link) in topology.links.iter().enumerate() {
+        let [End::Port(a), End::Port(b)] = link.ends else {
+            continue;
+        };
+        if switches == Some((a, b)) {
+            return Ok((index, 0));
+        }
+        if switches == Some((b, a)) {
+            return Ok((index, 1));
+        }
+        let [a, b] = [a, b].map(|switch| topology.switches[switch].name.as_str());
+        trunks.push(format!("{a}:{b}"));
+    }
+    let known = [topology.nic_names(), trunks].concat();
+    Err(ClusterError::NoSuchLink {
+        link: name.to_owned(),
+        known: known.join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn find_link__nic_or_two_switches__gives_the_side_and_refuses_others_with_all_names() {
+        let text = r#"
+            name = "t"
+            host = [{ name = "h1" }, { name = "h2" }]
+            switch = [{ name = "a" }, { name = "b" }]
+            link = [
+                { between = ["h1:eth1", "a"] },
+                { between = ["a", "b"] },
+                { between = ["b", "h2:eth1"] },
+            ]
+        "#;
+        let topology = Topology::parse("t.toml", text).unwrap();
+        let find = |name: &str| find_link(&topology, name);
+        assert_eq!(find("h1:eth1").unwrap(), (0, 0));
+        assert_eq!(find("h2:eth1").unwrap(), (2, 1));
+        assert_eq!(find("a:b").unwrap(), (1, 0));
+        assert_eq!(find("b:a").unwrap(), (1, 1));
+        for wrong in ["h3:eth1", "a:a", "h1"] {
+            let expected =
+                format!("the lab has no link `{wrong}`; expected one of h1:eth1, h2:eth1, a:b");
+            assert_eq!(find(wrong).unwrap_err().to_string(), expected);
+        }
     }
 }

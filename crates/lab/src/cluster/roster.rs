@@ -51,24 +51,7 @@ impl Roster {
     /// # Errors
     /// If there is no such lab, or if several are up and no name is given.
     pub fn find(name: Option<&str>) -> Result<Self, ClusterError> {
-        let running_labs = run_dir::running_labs()?;
-        let name = match (name, running_labs.as_slice()) {
-            (Some(name), _) => name.to_owned(),
-            (None, [only]) => only.clone(),
-            (None, _) => {
-                return Err(match running_labs.as_slice() {
-                    [] => ClusterError::NoneUp,
-                    names => ClusterError::SeveralUp {
-                        names: names.join(", "),
-                    },
-                });
-            }
-        };
-        if !running_labs.contains(&name) {
-            let hint = nearest(&name, running_labs.iter().map(String::as_str))
-                .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
-            return Err(ClusterError::NoSuchLab { name, hint });
-        }
+        let name = choose(name, &run_dir::running_labs()?)?;
         let path = run_dir::root()?.join(&name).join("roster.json");
         let operation = format!("reading {}", path.display());
         let text = std::fs::read_to_string(path).map_err(ClusterError::io(operation.clone()))?;
@@ -119,5 +102,112 @@ impl Roster {
             avoid_processor_on_exec(&mut command, processor);
         }
         Ok(command)
+    }
+}
+
+/// Returns `name` if it is one of `running_labs`. Without a name, returns the only lab.
+fn choose(name: Option<&str>, running_labs: &[String]) -> Result<String, ClusterError> {
+    let Some(name) = name else {
+        return match running_labs {
+            [] => Err(ClusterError::NoneUp),
+            [only] => Ok(only.clone()),
+            names => Err(ClusterError::SeveralUp {
+                names: names.join(", "),
+            }),
+        };
+    };
+    if running_labs.iter().any(|lab| lab == name) {
+        return Ok(name.to_owned());
+    }
+    let best = nearest(name, running_labs.iter().map(String::as_str));
+    let hint = match (best, running_labs) {
+        (Some(best), _) => format!(" (did you mean `{best}`?)"),
+        (None, []) => String::new(),
+        (None, names) => format!(" (up: {})", names.join(", ")),
+    };
+    Err(ClusterError::NoSuchLab {
+        name: name.to_owned(),
+        hint,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::control::Client;
+
+    fn roster() -> Roster {
+        let hosts = ["h1", "h2"].map(|name| HostEntry {
+            name: name.to_owned(),
+            pid: 1,
+        });
+        Roster {
+            schema: SCHEMA,
+            name: format!("test-{}-roster", std::process::id()),
+            pid: 7,
+            fabric: "kernel".to_owned(),
+            fabric_pid: 1,
+            fabric_processor: None,
+            hosts: hosts.to_vec(),
+            nics: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn lab__absent_or_ambiguous_name__is_refused_with_the_labs_that_are_up() {
+        let two = ["one", "two"].map(String::from);
+        for (name, running_labs, message) in [
+            (
+                None,
+                &two[..0],
+                "no lab is up; run `kumi lab up FILE.toml`, or `kumi lab up two-links`",
+            ),
+            (
+                None,
+                &two[..],
+                "several labs are up; name one of one, two (with --lab, or after `down`)",
+            ),
+            (
+                Some("one"),
+                &two[..0],
+                "no lab named `one` is up; run `kumi lab ls`, or `kumi lab up FILE.toml`",
+            ),
+            (
+                Some("too"),
+                &two[..],
+                "no lab named `too` is up (did you mean `two`?); run `kumi lab ls`, or \
+                 `kumi lab up FILE.toml`",
+            ),
+            (
+                Some("gridmpi"),
+                &two[..],
+                "no lab named `gridmpi` is up (up: one, two); run `kumi lab ls`, or \
+                 `kumi lab up FILE.toml`",
+            ),
+        ] {
+            let error = choose(name, running_labs).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+        assert_eq!(choose(None, &two[1..]).unwrap(), "two");
+        assert_eq!(choose(Some("one"), &two).unwrap(), "one");
+    }
+
+    #[test]
+    fn host__unknown_name__is_refused_with_the_hosts_of_the_lab() {
+        let message = "the lab has no host `h3`; its hosts are h1, h2";
+        let error = roster().command("h3", "true").unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert_eq!(roster().host("h3").unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn client__lab_without_a_control_socket__is_refused_with_the_process_that_owns_it() {
+        let error = Client::connect(&roster()).unwrap_err();
+        let expected = format!(
+            "lab `{}` is run by process 7 and takes no commands; end that process to take it down",
+            roster().name
+        );
+        assert_eq!(error.to_string(), expected);
     }
 }

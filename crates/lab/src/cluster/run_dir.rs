@@ -4,7 +4,7 @@
 //! /run/kumi/lab/NAME/lock         held by the owner while the lab lives
 //!                   /roster.json  hosts, holders, addresses
 //!                   /control      the supervisor's socket
-//!                   /HOST/        hosts, hostname: mounted over the host's /etc/…
+//!                   /etc/HOST/    hosts, hostname: mounted over the host's /etc/…
 //! ```
 //!
 //! A name is taken while the lock is held, not while the directory exists. The kernel releases the
@@ -43,12 +43,15 @@ pub fn root() -> Result<PathBuf, ClusterError> {
         .map(PathBuf::from)
         .filter(|dir| dir.is_dir())
         .unwrap_or_else(|| std::env::temp_dir().join(format!("kumi-{}", nix::unistd::getuid())));
-    let path = base.join("kumi/lab");
-    fs::create_dir_all(&path).map_err(|source| ClusterError::NoRunDir {
-        path: path.clone(),
-        reason: source,
-    })?;
-    Ok(path)
+    create_root(base.join("kumi/lab"))
+}
+
+/// Creates the user's directory for labs.
+fn create_root(path: PathBuf) -> Result<PathBuf, ClusterError> {
+    match fs::create_dir_all(&path) {
+        Ok(()) => Ok(path),
+        Err(reason) => Err(ClusterError::NoRunDir { path, reason }),
+    }
 }
 
 /// Returns an exclusive lock on a whole file.
@@ -174,6 +177,19 @@ impl RunDir {
         fs::write(&path, text).map_err(ClusterError::io(operation))?;
         Ok(path)
     }
+
+    /// Writes the files that replace those of `/etc` in the host called `host`, and returns their
+    /// directory. `hosts` is the text of its `hosts`. A host may have the name of another file of
+    /// the lab, such as `control`, so the directory is not beside these files.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn write_etc(&self, host: &str, hosts: &str) -> Result<PathBuf, ClusterError> {
+        let dir = format!("etc/{host}");
+        self.write(&format!("{dir}/hosts"), hosts)?;
+        self.write(&format!("{dir}/hostname"), &format!("{host}\n"))?;
+        Ok(self.path.join(dir))
+    }
 }
 
 impl Drop for RunDir {
@@ -214,11 +230,49 @@ mod tests {
         let owner = RunDir::claim_in(&root, "one").unwrap();
         assert!(is_alive(owner.path()));
         let error = RunDir::claim_in(&root, "one").unwrap_err();
-        assert!(error.to_string().contains("`one` is already up"));
+        assert_eq!(
+            error.to_string(),
+            "a lab named `one` is already up; run `kumi lab down one` first, or give `--replace` \
+             or another `--name`"
+        );
         owner.write("h1/hosts", "").unwrap();
         drop(owner);
         assert!(!root.join("one").exists());
         drop(RunDir::claim_in(&root, "one").unwrap());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn run_dir__below_a_file__is_refused_with_its_path_and_a_remedy() {
+        let root = labs("refused");
+        let file = root.join("file");
+        fs::write(&file, "").unwrap();
+        let path = file.display();
+        assert_eq!(
+            create_root(file.join("kumi/lab")).unwrap_err().to_string(),
+            format!(
+                "cannot create {path}/kumi/lab: Not a directory (os error 20); run it as root, or \
+                 set XDG_RUNTIME_DIR to your own directory"
+            )
+        );
+        assert_eq!(
+            RunDir::claim_in(&file, "one").unwrap_err().to_string(),
+            format!("claiming {path}/one: Not a directory (os error 20)")
+        );
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn host_files__host_named_like_a_file_of_the_lab__do_not_take_its_place() {
+        let root = labs("named");
+        let owner = RunDir::claim_in(&root, "one").unwrap();
+        for name in ["lock", "control", "roster.json"] {
+            let dir = owner.write_etc(name, "10.1.0.1 h1\n").unwrap();
+            let hostname = fs::read_to_string(dir.join("hostname")).unwrap();
+            assert_eq!(hostname, format!("{name}\n"));
+            assert!(!owner.path().join(name).is_dir(), "{name}");
+        }
+        drop(owner);
         fs::remove_dir_all(root).unwrap();
     }
 

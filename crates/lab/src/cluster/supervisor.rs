@@ -192,3 +192,39 @@ fn stream_meter(mut writer: &UnixStream, shared: &Shared) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Shutdown;
+
+    /// Returns the reason why a lab that was taken down refuses the request in `line`.
+    fn refusal(line: &str) -> String {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        writeln!(client, "{line}").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let shared: Shared = Arc::new(Mutex::new(None));
+        assert!(!serve_client(&server, &shared).unwrap());
+        drop(server);
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        match serde_json::from_str::<Answer>(&text).unwrap() {
+            Answer::Error(reason) => reason,
+            Answer::Ok(value) => panic!("{value}"),
+        }
+    }
+
+    #[test]
+    fn request__invalid_or_too_late__is_answered_with_the_reason() {
+        assert_eq!(
+            refusal("hello"),
+            "invalid request `hello`: expected value at line 1 column 1"
+        );
+        let unknown = refusal(r#"{"verb":"up"}"#);
+        let expected = "unknown variant `up`, expected one of `down`, `info`, `validity`, `meter`, \
+                        `set_link`";
+        assert!(unknown.contains(expected), "{unknown}");
+        assert!(unknown.starts_with(r#"invalid request `{"verb":"up"}`: "#));
+        assert_eq!(refusal(r#"{"verb":"info"}"#), "the lab is being taken down");
+    }
+}

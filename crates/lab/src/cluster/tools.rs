@@ -145,3 +145,47 @@ pub fn require(programs: &[&str]) -> Result<(), ClusterError> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run__command_that_fails__shows_place_refused_line_and_reason() {
+        let lines = "addr add 10.1.0.1/16 dev eth1\nlink set eth9 up\n";
+        for (output, message) in [
+            (
+                "Cannot find device \"eth9\"\nCommand failed -:2\n",
+                "in h1: `ip link set eth9 up` failed: Cannot find device \"eth9\"; \
+                 Command failed -:2",
+            ),
+            (
+                "sh: 1: refused",
+                "in h1: `ip addr add 10.1.0.1/16 dev eth1` failed: sh: 1: refused",
+            ),
+            (
+                "no such command",
+                "in h1: `ip -batch -` failed: no such command",
+            ),
+        ] {
+            let mut command = Command::new("sh");
+            command.args(["-c", "printf %s \"$1\" >&2; exit 1", "sh", output]);
+            let error = run(command, "h1", "ip", "ip -batch -", lines).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    #[test]
+    fn program__absent__is_named_with_its_package() {
+        let absent = "kumi-is-no-such-program";
+        let message = format!("`{absent}` is not installed; run `apt-get install iproute2`");
+        let error = run(Command::new(absent), "h1", absent, absent, "").unwrap_err();
+        assert_eq!(error.to_string(), message);
+        let error = require(&["sh", absent]).unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert_eq!(
+            [package_of("unshare"), package_of("ethtool")],
+            ["util-linux", "ethtool"]
+        );
+    }
+}

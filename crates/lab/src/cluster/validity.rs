@@ -197,3 +197,27 @@ fn late_for_queues(topology: &Topology, p99_us: f64) -> Vec<String> {
     }
     void
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_for_queues__late_emulator__names_lateness_drain_time_and_limit() {
+        let text = r#"
+            name = "t"
+            host = [{ name = "h1" }, { name = "h2" }]
+            switch = [{ name = "s1" }]
+            link = [
+                { between = ["h1:eth1", "s1"], rate = "1Gbit" },
+                { between = ["h2:eth1", "s1"], rate = "1Gbit" },
+            ]
+        "#;
+        let topology = Topology::parse("t.toml", text).unwrap();
+        // A port of 128 KiB drains in 1049 us at 1 Gb/s.
+        assert!(late_for_queues(&topology, 100.0).is_empty());
+        let expected = "the emulator was 200 us late (p99) and a port of s1 drains in 1049 us; \
+                        expected at least 10 times the lateness";
+        assert_eq!(late_for_queues(&topology, 200.0), [expected]);
+    }
+}

@@ -206,3 +206,39 @@ impl Ipv4Net {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Runs `line` with `sh` and returns the reason of its failure.
+    fn refusal(line: &str) -> String {
+        let output = Command::new("sh").args(["-c", line]).output().unwrap();
+        assert!(!output.status.success(), "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    #[test]
+    fn settings__that_this_machine_refuses__are_named_with_what_it_accepts() {
+        let text = r#"
+            name = "t"
+            congestion_control = "kumi-none"
+            host = [{ name = "h1" }, { name = "h2" }]
+            link = [{ between = ["h1:nowhere0", "h2:nowhere0"], rx_coalesce = "50us" }]
+        "#;
+        let topology = Topology::parse("t.toml", text).unwrap();
+        let lines = host_settings(&topology);
+        let line = lines.iter().find(|line| line.starts_with("grep")).unwrap();
+        let expected = "congestion control kumi-none is not available; choose one of ";
+        assert!(refusal(line).contains(expected), "{}", refusal(line));
+
+        let position = topology.nics().next().unwrap();
+        let lines = nic_settings(&position, false);
+        // No machine has this device, so the setting fails for root as well.
+        assert_eq!(
+            refusal(&lines[1]),
+            "only root may set rx_coalesce, on nowhere0; run as root or remove it\n"
+        );
+    }
+}

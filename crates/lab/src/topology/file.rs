@@ -16,8 +16,7 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 struct File {
     name: Spanned<String>,
-    #[serde(default)]
-    fabric: FabricChoice,
+    fabric: Option<Spanned<FabricChoice>>,
     congestion_control: Option<Spanned<String>>,
     #[serde(default)]
     host: Vec<HostEntry>,
@@ -132,7 +131,10 @@ pub fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
     }
     let mut topology = Topology {
         name,
-        fabric: entry.fabric,
+        fabric: entry
+            .fabric
+            .as_ref()
+            .map_or(FabricChoice::Auto, |fabric| *fabric.get_ref()),
         congestion_control,
         hosts,
         switches,
@@ -143,15 +145,17 @@ pub fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
         topology.links.push(checked);
     }
     check_trees(&source, &topology, &entry)?;
-    if address::segments(&topology).into_iter().max().unwrap_or(0) > SEGMENTS_MAX {
-        let problem =
-            format!("more than {SEGMENTS_MAX} separate segments; join links through switches");
+    let segments = address::segments(&topology).into_iter().max().unwrap_or(0);
+    if segments > SEGMENTS_MAX {
+        let problem = format!(
+            "{segments} segments: expected at most {SEGMENTS_MAX}; join links through switches"
+        );
         return Err(source.wrong(0..0, "link", problem));
     }
     if topology.fabric == FabricChoice::Kernel && !topology.fits_kernel() {
         let problem = "`kernel` does not support delay, jitter, re-ordering or a shared buffer; write \"auto\" or \"emulator\"";
-        let offset = text.find("fabric").unwrap_or(0);
-        return Err(source.wrong(offset..offset, "fabric", problem.to_owned()));
+        let span = entry.fabric.as_ref().map_or(0..0, Spanned::span);
+        return Err(source.wrong(span, "fabric", problem.to_owned()));
     }
     Ok(topology)
 }
@@ -190,16 +194,17 @@ fn check_link(
         .is_some_and(|bands| *bands.get_ref());
     if let Some(bands_entry) = link.nic_bands.as_ref().filter(|_| bands) {
         let problem = match (queue, link.rate) {
-            (NicQueue::Bytes(_), _) => {
-                "bands are counted in packets; write `nic_queue` as a number"
-            }
-            (_, None) => {
+            (NicQueue::Bytes(_), _) => Some(format!(
+                "bands count packets, and `nic_queue` is {queue}; write it as a number of packets"
+            )),
+            (_, None) => Some(
                 "a queue needs a wire that is slower than the host; give the link a `rate`"
-            }
-            _ => "",
+                    .to_owned(),
+            ),
+            _ => None,
         };
-        if !problem.is_empty() {
-            return Err(source.wrong(bands_entry.span(), "nic_bands", problem.to_owned()));
+        if let Some(problem) = problem {
+            return Err(source.wrong(bands_entry.span(), "nic_bands", problem));
         }
     }
     let mut end = |text: &Spanned<String>| -> Result<End, TopologyError> {
@@ -223,6 +228,19 @@ fn check_link(
         }
     };
     let ends = [end(a)?, end(b)?];
+    let surplus = addresses.count();
+    if surplus > 0 {
+        let nics = ends.iter().filter(|end| end.nic().is_some()).count();
+        let problem = format!(
+            "{} given: expected at most {nics}, one for each NIC of the link",
+            nics + surplus
+        );
+        let (key, span) = match (&link.address, &link.addresses) {
+            (Some(address), _) => ("address", address.span()),
+            (None, list) => ("addresses", list.as_ref().map_or(0..0, Spanned::span)),
+        };
+        return Err(source.wrong(span, key, problem));
+    }
     let mtu = link.mtu.as_ref().map_or(1500, |mtu| *mtu.get_ref());
     if !(68..=9216).contains(&mtu) {
         let span = link.mtu.as_ref().map_or(0..0, Spanned::span);
@@ -271,8 +289,13 @@ fn check_end(
 ) -> Result<(Place, String), TopologyError> {
     let text = end.get_ref();
     let wrong = |problem: String| Err(source.wrong(end.span(), "between", problem));
-    let suggest = |name: &str, known: Vec<&str>| {
-        nearest(name, known).map_or(String::new(), |best| format!("; did you mean `{best}`?"))
+    let suggest = |name: &str, kind: &str, known: Vec<&str>| {
+        let best = nearest(name, known.iter().copied());
+        match (best, known.is_empty()) {
+            (Some(best), _) => format!("; did you mean `{best}`?"),
+            (None, true) => format!("; the file has no [[{kind}]]"),
+            (None, false) => format!(" (known: {})", known.join(", ")),
+        }
     };
     let host_names = || {
         topology
@@ -297,12 +320,14 @@ fn check_end(
                     .iter()
                     .map(|switch| switch.name.as_str())
                     .collect();
-                wrong(format!("no switch `{text}`{}", suggest(text, known)))
+                let hint = suggest(text, "switch", known);
+                wrong(format!("no switch `{text}`{hint}"))
             }
         };
     };
     let Some(host) = topology.host(name) else {
-        return wrong(format!("no host `{name}`{}", suggest(name, host_names())));
+        let hint = suggest(name, "host", host_names());
+        return wrong(format!("no host `{name}`{hint}"));
     };
     let is_valid = !device.is_empty()
         && device.len() <= 15
@@ -312,7 +337,8 @@ fn check_end(
             .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.');
     if !is_valid {
         return wrong(format!(
-            "`{device}` is not a device name; use 1 to 15 letters and digits, such as `eth1`"
+            "`{device}` is not a device name; use 1 to 15 letters, digits, `-`, `_` or `.`, \
+             such as `eth1`, but not `lo`"
         ));
     }
     if topology.nic(text).is_some() {

@@ -83,6 +83,8 @@ mod tests {
             assert!(tree.network().is_some(), "seed {seed}");
             assert_eq!(Topology::random_tree(seed, 64).unwrap(), tree);
         }
-        assert!(Topology::random_tree(1, 1000).is_err());
+        let error = Topology::random_tree(1, 1000).unwrap_err().to_string();
+        let expected = "random-tree-1:1: host: 1000 hosts: expected 1 to 250 [[host]] entries";
+        assert_eq!(error, expected);
     }
 }

@@ -199,14 +199,17 @@ pub unsafe extern "C" fn kumi_group_join(
 ) -> *mut Group {
     // SAFETY: the caller guarantees that `Box::into_raw` made it.
     let listening = unsafe { Box::from_raw(listening) };
-    let ranks = index(ranks);
-    let group = match ranks {
-        1..=RANKS_MAX => {
+    let group = match index(ranks) {
+        count @ 1..=RANKS_MAX if index(rank) < count => {
             // SAFETY: the caller guarantees it.
             let cards =
-                unsafe { std::slice::from_raw_parts(cards.cast::<u8>(), ranks * CARD_BYTES) };
+                unsafe { std::slice::from_raw_parts(cards.cast::<u8>(), count * CARD_BYTES) };
             let cards: Vec<Vec<u8>> = cards.chunks(CARD_BYTES).map(<[u8]>::to_vec).collect();
             listening.join(index(rank), &cards)
+        }
+        count @ 1..=RANKS_MAX => {
+            let text = format!("invalid rank {rank}: expected 0 to {}", count - 1);
+            Err(GroupError::Argument(text))
         }
         _ => {
             let text = format!("invalid number of ranks {ranks}: expected 1 to {RANKS_MAX}");
@@ -340,15 +343,16 @@ pub unsafe extern "C" fn kumi_group_start(
 unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> {
     let operation = RequestedOperation::from_number(call.operation);
     let operation = operation.ok_or(WorkError::Operation(call.operation))?;
-    let invalid_value = |name: &str, number: i32| {
+    let invalid_value = |name: &str, number: i32, count: usize| {
+        let max = count - 1;
         GroupError::Argument(format!(
-            "invalid {name} {number}: expected a value of enum kumi_{name}"
+            "invalid {name} {number}: expected 0 to {max}, a value of enum kumi_{name}"
         ))
     };
-    let element = Element::from_number(call.element);
-    let element = element.ok_or_else(|| invalid_value("element", call.element))?;
-    let reduction = Reduction::from_number(call.reduction);
-    let reduction = reduction.ok_or_else(|| invalid_value("reduction", call.reduction))?;
+    let element = Element::from_number(call.element)
+        .ok_or_else(|| invalid_value("element", call.element, Element::COUNT))?;
+    let reduction = Reduction::from_number(call.reduction)
+        .ok_or_else(|| invalid_value("reduction", call.reduction, Reduction::COUNT))?;
     group.check()?;
     let (rank, ranks, root) = (group.rank(), group.size(), index(call.root));
     let blocks = match operation {
@@ -364,7 +368,8 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
         return Err(WorkError::from(PlanError::Sizes { given, blocks }).into());
     }
     if root >= ranks {
-        return Err(WorkError::from(PlanError::Root { root, hosts: ranks }).into());
+        let text = format!("root {} out of range (0–{})", call.root, ranks - 1);
+        return Err(GroupError::Argument(text));
     }
     // SAFETY: the caller guarantees it.
     let (bytes, memory) = unsafe {
@@ -393,6 +398,17 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
     })
 }
 
+/// Checks that the rank of a peer is not negative. [`Group::send`] checks the upper limit.
+fn peer_rank(group: &Group, peer: c_int) -> Result<usize, GroupError> {
+    usize::try_from(peer).map_err(|_| {
+        GroupError::Argument(format!(
+            "invalid peer rank {peer}: expected 0 to {}, except this rank, {}",
+            group.size().saturating_sub(1),
+            group.rank()
+        ))
+    })
+}
+
 /// # Safety
 /// `group` comes from a function above; `at` stays valid until the ticket is settled. The
 /// requirements of [`write_message`] hold.
@@ -409,11 +425,9 @@ pub unsafe extern "C" fn kumi_group_send(
     let memory = Box::new(Spans::single(at.cast_mut(), bytes));
     // SAFETY: the caller guarantees it.
     unsafe {
-        into_pointer(
-            (*group).send(index(to), tag, bytes, memory),
-            error,
-            error_bytes,
-        )
+        let group = &*group;
+        let ticket = peer_rank(group, to).and_then(|to| group.send(to, tag, bytes, memory));
+        into_pointer(ticket, error, error_bytes)
     }
 }
 
@@ -541,3 +555,6 @@ pub unsafe extern "C" fn kumi_queue_next(
         None => 1,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,16 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
+/// Returns the message that `call` writes into the buffer that it gets.
+#[cfg(test)]
+fn message_of(call: impl FnOnce(*mut c_char, usize)) -> String {
+    let mut error = [0; 512];
+    call(error.as_mut_ptr(), error.len());
+    // SAFETY: `write_message` ends a message with a zero, and the buffer begins with one.
+    let message = unsafe { CStr::from_ptr(error.as_ptr()) };
+    message.to_string_lossy().into_owned()
+}
+
 /// Converts a rank. A negative number becomes `usize::MAX`, which is out of range.
 fn index(number: i32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)

@@ -300,3 +300,114 @@ pub unsafe extern "C" fn kumi_coll_work_free(work: *mut Work) {
         drop(unsafe { Box::from_raw(work) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::c::message_of;
+
+    #[test]
+    fn ranks__invalid_hosts_or_file__are_refused_with_the_reason() {
+        let hosts = [c"a".as_ptr(), c"b".as_ptr()];
+        let file = c"/no/such/file".as_ptr();
+        for (file, count, message) in [
+            (
+                ptr::null(),
+                0,
+                "no hosts given: expected the host of each rank, at least one",
+            ),
+            (
+                ptr::null(),
+                -1,
+                "no hosts given: expected the host of each rank, at least one",
+            ),
+            (
+                file,
+                2,
+                "/no/such/file: cannot be read: No such file or directory (os error 2)",
+            ),
+        ] {
+            let text = message_of(|error, error_bytes| {
+                // SAFETY: the table has two strings.
+                let ranks =
+                    unsafe { kumi_coll_ranks_new(file, hosts.as_ptr(), count, error, error_bytes) };
+                assert!(ranks.is_null());
+            });
+            assert_eq!(text, message);
+        }
+        let text = message_of(|error, error_bytes| {
+            let mut digest = 0;
+            // SAFETY: `file` is a string.
+            let outcome =
+                unsafe { kumi_coll_network_digest(file, &mut digest, error, error_bytes) };
+            assert_eq!(outcome, -1);
+        });
+        assert_eq!(
+            text,
+            "/no/such/file: cannot be read: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn work__invalid_request__is_refused_with_what_is_accepted() {
+        let hosts = [c"a".as_ptr(), c"b".as_ptr()];
+        // SAFETY: the table has two strings, and no message is requested.
+        let ranks =
+            unsafe { kumi_coll_ranks_new(ptr::null(), hosts.as_ptr(), 2, ptr::null_mut(), 0) };
+        let bytes = [6_u64, 6];
+        let request = |operation, root, element_bytes| CAsked {
+            operation,
+            root,
+            bytes: bytes.as_ptr(),
+            blocks: bytes.len(),
+            element_bytes,
+        };
+        for (rank, request, message) in [
+            (0, request(8, 0, 1), "operation 8 out of range (0–7)"),
+            (0, request(-1, 0, 1), "operation -1 out of range (0–7)"),
+            (2, request(0, 0, 1), "rank 2 out of range (0–1)"),
+            (0, request(0, 2, 1), "root 2 out of range (0–1)"),
+            (
+                0,
+                request(2, 0, 1),
+                "2 block sizes given: expected 1, one for each block",
+            ),
+            (
+                0,
+                request(0, 0, 4),
+                "6 bytes are not a whole number of elements of 4 bytes",
+            ),
+        ] {
+            let text = message_of(|error, error_bytes| {
+                // SAFETY: `ranks` exists, and the table has as many sizes as the request says.
+                let work = unsafe { kumi_coll_work_new(ranks, rank, &request, error, error_bytes) };
+                assert!(work.is_null());
+            });
+            assert_eq!(text, message);
+        }
+        for (operation, message) in [
+            (8, "operation 8 out of range (0–7)"),
+            (
+                2,
+                "Broadcast cannot be planned for blocks of one length: \
+                 expected Gather, Scatter or AllToAll",
+            ),
+        ] {
+            let request = CLike {
+                operation,
+                root: 0,
+                block_bytes: 6,
+                out_bytes: bytes.as_ptr(),
+                in_bytes: ptr::null(),
+            };
+            let text = message_of(|error, error_bytes| {
+                // SAFETY: `ranks` exists, and the table has a size for each of its ranks.
+                let work = unsafe { kumi_coll_work_like(ranks, 0, &request, error, error_bytes) };
+                assert!(work.is_null());
+            });
+            assert_eq!(text, message);
+        }
+        // SAFETY: `kumi_coll_ranks_new` made it, and it is not used again.
+        unsafe { kumi_coll_ranks_free(ranks) };
+    }
+}

@@ -140,6 +140,25 @@ pub fn local_addresses(interface: Option<&str>) -> std::io::Result<Vec<LocalAddr
     Ok(addresses)
 }
 
+/// Returns the names of the local interfaces that are up and have an IP address.
+///
+/// # Errors
+/// The kernel does not list the interfaces.
+pub fn interfaces() -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in getifaddrs()? {
+        let is_ip = entry.address.is_some_and(|address| {
+            address.as_sockaddr_in().is_some() || address.as_sockaddr_in6().is_some()
+        });
+        if is_ip && entry.flags.contains(InterfaceFlags::IFF_UP) {
+            names.push(entry.interface_name);
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
 /// Returns the address at which a host with these addresses reaches a card's owner. An address on a
 /// common subnet is preferred.
 pub fn reach(card: &Card, local_addresses: &[LocalAddress]) -> Option<SocketAddr> {

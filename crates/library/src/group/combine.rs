@@ -55,6 +55,9 @@ const ELEMENTS: [(Element, &str, u64); 14] = [
 ];
 
 impl Element {
+    /// Number of element types.
+    pub const COUNT: usize = ELEMENTS.len();
+
     /// Returns the element type that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
         let entry = ELEMENTS.iter().find(|entry| entry.0 as i32 == number);
@@ -103,6 +106,9 @@ const REDUCTIONS: [(Reduction, &str); 7] = [
 ];
 
 impl Reduction {
+    /// Number of reductions.
+    pub const COUNT: usize = REDUCTIONS.len();
+
     /// Returns the reduction that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
         let entry = REDUCTIONS.iter().find(|entry| entry.0 as i32 == number);

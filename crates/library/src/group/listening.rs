@@ -1,6 +1,6 @@
 //! A rank before it joins its group: it listens, and its card states where.
 
-use super::card::{CARD_BYTES, Card, LocalAddress, local_addresses};
+use super::card::{CARD_BYTES, Card, LocalAddress, interfaces, local_addresses};
 use super::membership::Membership;
 use super::progress::{Progress, Settings};
 use super::secret::Secret;
@@ -68,11 +68,13 @@ impl Listening {
         let mut local_addresses = local_addresses(config.interface.as_deref())
             .map_err(system("cannot read the host's addresses"))?;
         if local_addresses.is_empty() {
-            let owner = config.interface.as_deref();
-            let owner = owner.map_or("this host".to_owned(), |name| format!("interface `{name}`"));
-            return Err(GroupError::Argument(format!(
-                "{owner} has no address that is up"
-            )));
+            let names = interfaces().unwrap_or_default().join(", ");
+            return Err(GroupError::Argument(match &config.interface {
+                Some(name) => {
+                    format!("interface `{name}` has no address that is up: expected one of {names}")
+                }
+                None => "this host has no address that is up".to_owned(),
+            }));
         }
         let (listeners, port) = listen(&mut local_addresses).map_err(system("cannot listen"))?;
         let mut key = [0; 16];
@@ -92,7 +94,10 @@ impl Listening {
             )));
         }
         let mut network = match &config.network {
-            Some(file) => std::fs::read(file).map_err(system(&file.display().to_string()))?,
+            Some(file) => {
+                let operation = format!("cannot read the network file {}", file.display());
+                std::fs::read(file).map_err(system(&operation))?
+            }
             None => Vec::new(),
         };
         // Host names contain no zero bytes, and neither does the network file.
@@ -136,7 +141,9 @@ impl Listening {
         let cards = cards.iter().enumerate().map(|(card_rank, card)| {
             let card = Card::parse(card);
             card.ok_or_else(|| {
-                GroupError::Argument(format!("the card of rank {card_rank} is malformed"))
+                GroupError::Argument(format!(
+                    "the card of rank {card_rank} is malformed: expected the {CARD_BYTES} bytes that this rank made"
+                ))
             })
         });
         let cards = cards.collect::<Result<Vec<_>, _>>()?;
@@ -272,6 +279,77 @@ mod tests {
         let address = ("127.0.0.2", listening.card.port);
         let error = std::net::TcpStream::connect(address).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn config__invalid_values__are_named_with_what_is_accepted() {
+        let loopback = || Config {
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let error_of = |config| Listening::new(config).unwrap_err().to_string();
+        let long = "h".repeat(65);
+        for host in ["", "two words", "zero\0", long.as_str()] {
+            let config = Config {
+                host: Some(host.to_owned()),
+                ..loopback()
+            };
+            assert_eq!(
+                error_of(config),
+                format!("invalid host name `{host}`: expected 1 to 64 bytes without spaces")
+            );
+        }
+        let file = Config {
+            network: Some("/no/such/file".into()),
+            ..loopback()
+        };
+        assert_eq!(
+            error_of(file),
+            "cannot read the network file /no/such/file: No such file or directory (os error 2)"
+        );
+        let interface = Config {
+            interface: Some("none-such".to_owned()),
+            ..loopback()
+        };
+        let error = error_of(interface);
+        let start = "interface `none-such` has no address that is up: expected one of ";
+        assert!(error.starts_with(start) && error.contains("lo"), "{error}");
+    }
+
+    #[test]
+    fn cards__malformed_or_in_another_order__are_refused_with_what_is_accepted() {
+        let make = || {
+            let config = Config {
+                host: Some("here".to_owned()),
+                interface: Some("lo".to_owned()),
+                ..Config::default()
+            };
+            Listening::new(config).unwrap()
+        };
+        let error_of = |rank, change: &dyn Fn(&mut Vec<Vec<u8>>)| {
+            let (own, peer) = (make(), make());
+            let mut cards = [own.card(), peer.card()].map(|card| card.to_vec()).to_vec();
+            change(&mut cards);
+            own.join(rank, &cards).unwrap_err().to_string()
+        };
+        let malformed = "is malformed: expected the 512 bytes that this rank made";
+        assert_eq!(
+            error_of(0, &|cards| cards[1] = vec![0; CARD_BYTES]),
+            format!("the card of rank 1 {malformed}")
+        );
+        assert_eq!(
+            error_of(0, &|cards| cards[0].truncate(9)),
+            format!("the card of rank 0 {malformed}")
+        );
+        let order = "is not this rank's; pass at most 4096 cards, in the order of ranks";
+        assert_eq!(
+            error_of(0, &|cards| cards.swap(0, 1)),
+            format!("card 0 of 2 {order}")
+        );
+        for rank in [1, 2] {
+            let error = error_of(rank, &|_| {});
+            assert_eq!(error, format!("card {rank} of 2 {order}"));
+        }
     }
 
     #[test]

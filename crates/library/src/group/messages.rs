@@ -287,7 +287,9 @@ impl Messages {
         if self.buffers.len() >= BUFFERS_MAX {
             return Err((
                 buffer,
-                format!("{BUFFERS_MAX} receives are already pending on this rank, the limit"),
+                format!(
+                    "{BUFFERS_MAX} receives of this rank are pending, the limit; wait until some are complete"
+                ),
             ));
         }
         let fits = |offer: &Offer| is_match(offer, &buffer);

@@ -275,6 +275,10 @@ fn ranks__different_requests__all_get_the_error_and_can_continue() {
     });
     for text in errors {
         assert!(
+            text.starts_with("ranks made different requests: rank "),
+            "{text}"
+        );
+        assert!(
             text.contains("an all-reduce of 3996 bytes, sum of uint32"),
             "{text}"
         );
@@ -304,6 +308,11 @@ fn rank__leaves_the_group__is_reported_lost_and_the_others_continue_after_shrink
         assert!(
             matches!(failure, GroupError::Failed(Failure::Lost { rank: 1, .. })),
             "{failure}"
+        );
+        let text = failure.to_string();
+        assert!(
+            text.starts_with("rank 1 is lost: ") && text.contains("(it ran on here"),
+            "{text}"
         );
         assert_eq!(group.lost(), [1]);
         // New requests fail as well.
@@ -429,8 +438,50 @@ fn arguments__invalid__are_refused_locally_and_the_group_still_works() {
             element,
             "6 bytes are not a whole number of elements of 4 bytes"
         );
+        for peer in [2, group.rank()] {
+            let expected = format!(
+                "invalid peer rank {peer}: expected 0 to 1, except this rank, {}",
+                group.rank()
+            );
+            let send = group.send(peer, 0, 0, Box::new(Broken));
+            let receive = group.receive(Some(peer), 0, 0, Box::new(Broken));
+            for outcome in [send, receive] {
+                assert_eq!(outcome.unwrap_err().to_string(), expected);
+            }
+        }
         all_reduce(&group, 10).unwrap();
     });
+}
+
+#[test]
+fn group__closed_with_a_pending_receive__fails_it_with_the_reason() {
+    run_ranks(1, |group| {
+        let ticket = group.receive(None, 7, 0, Box::new(Broken)).unwrap();
+        drop(group);
+        let failure = ticket.wait(None).unwrap().unwrap_err();
+        assert_eq!(failure.to_string(), "the group is closed");
+    });
+}
+
+#[test]
+fn group__from_an_invalid_environment__is_refused_with_the_variables() {
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let environment = Environment {
+        address: holder.local_addr().unwrap().to_string(),
+        rank: 0,
+        ranks: 2,
+        launcher: Secret::none(),
+    };
+    let config = Config {
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let error = Group::from_environment(config, &environment).unwrap_err();
+    let start = format!(
+        "cannot exchange the ranks' cards: rank 0 cannot listen at {} (MASTER_ADDR, MASTER_PORT): ",
+        environment.address
+    );
+    assert!(error.to_string().starts_with(&start), "{error}");
 }
 
 /// Memory that panics on access.
@@ -509,8 +560,12 @@ fn shrink__not_called_by_one_rank__names_that_rank_and_can_be_retried() {
         barrier.wait();
         let error = error.unwrap_err();
         assert!(
-            matches!(&error, GroupError::Failed(Failure::Late(reason)) if reason.contains("rank 1 on here has not called shrink")),
+            matches!(error, GroupError::Failed(Failure::Late(_))),
             "{error}"
+        );
+        assert_eq!(
+            error.to_string(),
+            "not all ranks have agreed to shrink in time: rank 1 on here has not called shrink"
         );
         group.shrink(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(group.members(), [0, 1]);

@@ -68,7 +68,7 @@ pub enum Malformed {
     #[error("format version {0}; this side speaks version {VERSION}")]
     Version(u8),
     /// Unknown kind of datagram.
-    #[error("unknown kind of datagram {0}")]
+    #[error("unknown kind of datagram {0}: expected 1 to 6")]
     Kind(u8),
     /// A field has a value that the specification excludes.
     #[error("field {0} out of range")]
@@ -119,5 +119,14 @@ mod tests {
         assert_eq!(kind_of(&[0x11]), Err(Malformed::Version(1)));
         assert_eq!(kind_of(&[0xf2]), Err(Malformed::Kind(15)));
         assert_eq!(kind_of(&[]), Err(Malformed::Short));
+        for (datagram, message) in [
+            (&[0x11][..], "format version 1; this side speaks version 2"),
+            (&[0xf2][..], "unknown kind of datagram 15: expected 1 to 6"),
+            (&[][..], "datagram shorter than its header says"),
+        ] {
+            assert_eq!(kind_of(datagram).unwrap_err().to_string(), message);
+        }
+        let error = ControlHeader::parse(&[lead(Kind::Control), 0xff]).unwrap_err();
+        assert_eq!(error.to_string(), "field control kind out of range");
     }
 }

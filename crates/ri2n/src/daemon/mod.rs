@@ -187,7 +187,10 @@ impl Device {
     }
 
     fn answer_calls(&mut self) {
-        while let Some(Call { request, answer }) = self.control.next_call() {
+        while let Some(call) = self.control.next_call() {
+            let Call {
+                request, answer, ..
+            } = call;
             let text = match request {
                 Request::Show => self.state().to_string(),
                 Request::Events => continue, // served by the control socket's thread
@@ -195,9 +198,12 @@ impl Device {
                     self.is_ending = true;
                     "{}".to_owned()
                 }
-                Request::Add { .. } | Request::Del { .. } | Request::Set { .. } => failure(
-                    "preset ri2n: the links are fixed when the device is created, as in the paper; run `kumi link down` and `kumi link up` again",
-                ),
+                Request::Add { .. } | Request::Del { .. } | Request::Set { .. } => {
+                    let name = &self.config.name;
+                    failure(&format!(
+                        "{name}: preset ri2n fixes the links when the device is created, as in the paper; run `kumi link down {name}` and `kumi link up {name}` again"
+                    ))
+                }
             };
             let _ = answer.try_send(text);
         }

@@ -5,7 +5,7 @@ use crate::protocol::{ETHER_TYPE, HEADER_BYTES, Ri2n};
 use anyhow::Context;
 use kumi_command::BadInput;
 use kumi_device::check;
-use kumi_device::config::{DeviceConfig, SealChoice};
+use kumi_device::config::DeviceConfig;
 use kumi_device::control::Control;
 use kumi_device::interface;
 use kumi_device::run_dir::RunDir;
@@ -24,7 +24,7 @@ const QUEUE_FRAMES: u32 = 1000;
 
 /// Runs the device until it ends.
 pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
-    check(&config)?;
+    config.check()?;
     let all = interfaces()?;
     let mut links = Vec::new();
     for name in &config.over {
@@ -83,21 +83,6 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses settings that RI2N/DRV does not have.
-fn check(config: &DeviceConfig) -> Result<(), BadInput> {
-    if config.seal == SealChoice::Authenticate {
-        return Err(BadInput(
-            "preset ri2n: the paper's protocol authenticates nothing; omit --authenticate-only or the preset".into(),
-        ));
-    }
-    if !config.peer.is_empty() {
-        return Err(BadInput(
-            "peer: preset ri2n uses Ethernet frames, which do not cross routers; omit --peer or the preset".into(),
-        ));
-    }
-    Ok(())
-}
-
 /// Returns the device's MTU: the least MTU of the links less the header (§5.2), or a smaller
 /// configured one.
 fn mtu(config: &DeviceConfig, links: &[&Interface]) -> Result<u32, BadInput> {
@@ -125,4 +110,39 @@ fn open_nic(interface: &Interface) -> anyhow::Result<Nic> {
         refused: 0,
         overrun: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn nic(mtu: u32) -> Interface {
+        Interface {
+            index: 2,
+            name: "eth1".to_owned(),
+            mtu,
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            is_up: true,
+            has_carrier: true,
+            is_loopback: false,
+            master: None,
+            is_gone: false,
+        }
+    }
+
+    #[test]
+    fn mtu__larger_than_the_links_carry__is_refused_with_the_largest() {
+        let (first, second) = (nic(9000), nic(1500));
+        let device_mtu = |value: serde_json::Value| {
+            let config = json!({"name": "kumi0", "over": ["eth1", "eth2"], "mtu": value});
+            let config: DeviceConfig = serde_json::from_value(config).unwrap();
+            mtu(&config, &[&first, &second]).map_err(|error| error.0)
+        };
+        assert_eq!(device_mtu(json!(null)), Ok(1492));
+        assert_eq!(device_mtu(json!(1492)), Ok(1492));
+        let message = "invalid mtu 1493: expected at most 1492; the links have MTU 1500, of which \
+                       the header takes 8 bytes";
+        assert_eq!(device_mtu(json!(1493)), Err(message.to_owned()));
+    }
 }

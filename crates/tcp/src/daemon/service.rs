@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// Size limit of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 4096;
+/// Most bytes of an invalid request that its refusal repeats. The refusal then fits a client's
+/// buffer.
+const QUOTE_BYTES_MAX: usize = 200;
 /// Time within which a client must send its request. After it, the connection is closed.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit of clients with an incomplete request. `kumi run` sends its request at once, so there are
@@ -174,7 +177,8 @@ impl Service {
     fn answer(&mut self, client: &Client, request: &Request) -> Next {
         match request {
             Request::Down | Request::HandOver if client.uid != 0 => {
-                client.refuse("only root may end the daemon");
+                let uid = client.uid;
+                client.refuse(&format!("only root may end the daemon, not user {uid}"));
                 Next::Serve
             }
             Request::Down => {
@@ -244,7 +248,10 @@ impl Client {
     fn read(&mut self) -> anyhow::Result<Option<Request>> {
         let mut text = [0; REQUEST_BYTES_MAX];
         let length = match self.stream.read(&mut text) {
-            Ok(0) => anyhow::bail!("the request ended before the end of its line"),
+            Ok(0) => anyhow::bail!(
+                "the request ended after {} bytes without a line end: expected one line of JSON",
+                self.text.len()
+            ),
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -253,11 +260,17 @@ impl Client {
         let Some(end) = self.text.iter().position(|byte| *byte == b'\n') else {
             anyhow::ensure!(
                 self.text.len() < REQUEST_BYTES_MAX,
-                "request too long: at most {REQUEST_BYTES_MAX} bytes are accepted"
+                "request too long: {} bytes without a line end; at most {REQUEST_BYTES_MAX} are accepted",
+                self.text.len()
             );
             return Ok(None);
         };
-        Ok(Some(serde_json::from_slice(&self.text[..end])?))
+        let line = &self.text[..end];
+        let request = serde_json::from_slice(line).map_err(|error| {
+            let quote = String::from_utf8_lossy(&line[..end.min(QUOTE_BYTES_MAX)]);
+            anyhow::anyhow!("invalid request `{quote}`: {error}")
+        })?;
+        Ok(Some(request))
     }
 
     /// Sends a reply, with the descriptor of the page of `rank`. It does not wait for a client that
@@ -289,7 +302,9 @@ impl Client {
 fn join(client: &Client) -> anyhow::Result<(Rank, OwnedFd)> {
     // The process ID is 0 if the process is in another PID namespace that the daemon does not see.
     let pid = u32::try_from(client.pid).ok().filter(|pid| *pid > 0);
-    let pid = pid.context("the process is not visible from the daemon's PID namespace")?;
+    let pid = pid.context(
+        "the process is not visible in the PID namespace of the daemon; run both in one namespace",
+    )?;
     let pidfd = kumi_sys::process::pidfd(pid)?;
     Ok((Rank::join(pid, client.uid)?, pidfd))
 }
@@ -313,6 +328,89 @@ fn oldest_of_most(users: &[u32]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader, Write};
+
+    /// Returns a client of this user, and its end of the connection.
+    fn client(uid: u32) -> (Client, UnixStream) {
+        let (stream, peer) = UnixStream::pair().unwrap();
+        let client = Client::new(stream).unwrap();
+        (Client { uid, ..client }, peer)
+    }
+
+    #[test]
+    fn request__invalid__is_refused_with_what_is_accepted() {
+        let long = "x".repeat(REQUEST_BYTES_MAX);
+        let unknown = format!("{}{}", r#"{"do":"jump"}"#, " ".repeat(QUOTE_BYTES_MAX));
+        let quote = &unknown[..QUOTE_BYTES_MAX];
+        let unknown_line = format!("{unknown}\n");
+        for (text, message) in [
+            (
+                "{",
+                "the request ended after 1 bytes without a line end: expected one line of JSON"
+                    .to_owned(),
+            ),
+            (
+                long.as_str(),
+                "request too long: 4096 bytes without a line end; at most 4096 are accepted"
+                    .to_owned(),
+            ),
+            (
+                "hello\n",
+                "invalid request `hello`: expected value at line 1 column 1".to_owned(),
+            ),
+            (
+                unknown_line.as_str(),
+                format!(
+                    "invalid request `{quote}`: unknown variant `jump`, \
+                     expected one of `join`, `down`, `hand-over`"
+                ),
+            ),
+        ] {
+            let (mut client, mut peer) = client(0);
+            peer.write_all(text.as_bytes()).unwrap();
+            drop(peer);
+            let error = loop {
+                match client.read() {
+                    Ok(None) => {}
+                    Ok(Some(request)) => panic!("{text}: {request:?}"),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            assert!(error.starts_with(&message), "{error}");
+        }
+    }
+
+    #[test]
+    fn request__of_a_client_without_the_right__is_refused_with_the_reason() {
+        let folder = std::env::temp_dir();
+        let path = folder.join(format!("kumi-tcp-service-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut service =
+            Service::new(listener, &SigSet::empty(), Tier::OptionsOnly, Vec::new()).unwrap();
+        let mut refusal = |client: Client, peer: UnixStream, request: &Request| {
+            let next = service.answer(&client, request);
+            assert!(matches!(next, Next::Serve), "{request:?}");
+            let mut line = String::new();
+            BufReader::new(peer).read_line(&mut line).unwrap();
+            let reply: Reply = serde_json::from_str(&line).unwrap();
+            reply.error.unwrap()
+        };
+        for request in [Request::Down, Request::HandOver] {
+            let (client, peer) = client(1000);
+            assert_eq!(
+                refusal(client, peer, &request),
+                "only root may end the daemon, not user 1000"
+            );
+        }
+        let (client, peer) = client(1000);
+        // The kernel gives this number to a process of another PID namespace.
+        let client = Client { pid: 0, ..client };
+        assert_eq!(
+            refusal(client, peer, &Request::Join),
+            "the process is not visible in the PID namespace of the daemon; run both in one namespace"
+        );
+    }
 
     #[test]
     fn evicted_client__several_users__is_the_oldest_of_the_user_with_the_most() {

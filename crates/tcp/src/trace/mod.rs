@@ -18,7 +18,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -71,10 +70,7 @@ impl Trace {
     /// [`TcpError`]; nothing stays attached.
     pub fn start(watch: &Watch, detail: Detail) -> Result<Self, TcpError> {
         let group: u64 = match watch {
-            Watch::Cgroup(folder) => {
-                let to_error = pin_error(&format!("reading {}", folder.display()));
-                std::fs::metadata(folder).map_err(to_error)?.ino()
-            }
+            Watch::Cgroup(folder) => cgroup::inode(folder)?,
             Watch::Process(_) => 0,
         };
         let settings = SharedTraceSettings {

@@ -27,7 +27,9 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
                 }
                 ("linkspeed", Some(_)) => {}
                 (_, None) => {
-                    return Err(wrong("a line must begin with SwitchName=NAME".to_owned()));
+                    return Err(wrong(format!(
+                        "`{field}`: expected SwitchName=NAME at the start of the line"
+                    )));
                 }
                 _ => {
                     return Err(wrong(format!(

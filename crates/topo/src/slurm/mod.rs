@@ -7,10 +7,10 @@ pub mod yaml;
 use crate::network::{End, Host, Link, Network, Switch};
 use crate::quantity::{Delay, Rate};
 use std::collections::HashMap;
+use std::fmt;
 
 /// Reason for which a Slurm file was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {problem}")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmError {
     /// Path of the file.
     pub file: String,
@@ -19,6 +19,18 @@ pub struct SlurmError {
     /// The problem, and the accepted values.
     pub problem: String,
 }
+
+impl fmt::Display for SlurmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, problem) = (&self.file, &self.problem);
+        match self.line {
+            0 => write!(f, "{file}: {problem}"),
+            line => write!(f, "{file}:{line}: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for SlurmError {}
 
 impl SlurmError {
     fn new(file: &str, line: usize, problem: String) -> Self {
@@ -60,7 +72,7 @@ impl<'a> TreeBuilder<'a> {
         let switches = &mut self.network.switches;
         let end = End::Switch(switches.len());
         if self.ends.insert(name.to_owned(), end).is_some() {
-            let problem = format!("switch `{name}` is defined twice");
+            let problem = format!("switch `{name}` is defined twice; give each its own name");
             return Err(SlurmError::new(self.file, line, problem));
         }
         switches.push(Switch {
@@ -97,6 +109,10 @@ impl<'a> TreeBuilder<'a> {
         let written = network
             .to_toml()
             .map_err(|error| wrong(error.to_string()))?;
+        if network.hosts.is_empty() {
+            let problem = "no host in this file: expected nodes of a switch, such as n[1-16]";
+            return Err(wrong(problem.to_owned()));
+        }
         Network::parse(self.file, &written).map_err(|error| match error {
             crate::FileError::Wrong { problem, .. } => wrong(problem),
             unreadable @ crate::FileError::Unreadable { .. } => wrong(unreadable.to_string()),
@@ -206,42 +222,108 @@ mod tests {
 
     #[test]
     fn topology_yaml__invalid__is_refused_with_the_line() {
-        let problem = |text: &str| yaml::read("t", text, rate()).unwrap_err().to_string();
-        assert!(problem("tree: 1").starts_with("t:1: expected a list of"));
-        assert!(problem("- topology: a\n  flat: true\n").contains("no tree in this file"));
-        assert!(
-            problem("- topology: a\n  cluster_default: true\n  flat: true\n")
-                .starts_with("t:1: the cluster's default topology has no `tree:`")
-        );
-        let tree = |switches: &str| {
-            problem(&format!(
-                "- topology: a\n  tree:\n    switches:\n{switches}"
-            ))
-        };
-        assert!(tree("      - nodes: n1\n").starts_with("t:4: expected `- switch"));
-        assert!(tree("      - switch: s\n        nodes: n[1-\n").starts_with("t:5: `n[1-` has"));
-        assert!(
-            tree("      - switch: s\n        nodes: [a]\n").starts_with("t:5: `nodes`: expected")
-        );
-        assert!(
-            tree("      - switch: s\n      - switch: s\n")
-                .starts_with("t:5: switch `s` is defined")
-        );
-        assert!(problem("- topology: {").starts_with("t:"));
+        let expected = "expected a list of `- topology: NAME`, each with a `tree:`";
+        let tree = |switches: &str| format!("- topology: a\n  tree:\n    switches:\n{switches}");
+        for (text, message) in [
+            ("tree: 1".to_owned(), format!("t:1: {expected}")),
+            (String::new(), format!("t:1: {expected}")),
+            (
+                "- topology: a\n  flat: true\n".to_owned(),
+                format!("t: no tree in this file: {expected}"),
+            ),
+            (
+                "- topology: a\n  cluster_default: true\n  flat: true\n".to_owned(),
+                "t:1: the cluster's default topology has no `tree:`; \
+                 block and flat topologies do not name links"
+                    .to_owned(),
+            ),
+            (
+                "- topology: a\n  tree: 3\n".to_owned(),
+                "t:2: expected `switches:`, a list".to_owned(),
+            ),
+            (
+                tree("      - nodes: n1\n"),
+                "t:4: expected `- switch: NAME`".to_owned(),
+            ),
+            (
+                tree("      - switch: s\n        nodes: n[1-\n"),
+                "t:5: `n[1-` has no closing `]`".to_owned(),
+            ),
+            (
+                tree("      - switch: s\n        nodes: [a]\n"),
+                "t:5: `nodes`: expected a name or a list such as n[1-16]; \
+                 quote a number to use it as a name"
+                    .to_owned(),
+            ),
+            (
+                tree("      - switch: 12\n"),
+                "t:4: `switch`: expected a name or a list such as n[1-16]; \
+                 quote a number to use it as a name"
+                    .to_owned(),
+            ),
+            (
+                tree("      - switch: s\n      - switch: s\n"),
+                "t:5: switch `s` is defined twice; give each its own name".to_owned(),
+            ),
+        ] {
+            let error = yaml::read("t", &text, rate()).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+        let syntax = yaml::read("t", "- topology: {", rate()).unwrap_err();
+        let syntax = syntax.to_string();
+        assert!(syntax.starts_with("t: while parsing a node"), "{syntax}");
     }
 
     #[test]
     fn topology_conf__invalid__is_refused_with_the_reason() {
-        let problem = |text: &str| conf::read("t", text, rate()).unwrap_err().to_string();
-        assert!(problem("Nodes=n1").starts_with("t:1: a line must begin with SwitchName"));
-        assert!(problem("SwitchName=s Nodes=n[1-").contains("has no closing `]`"));
-        assert!(problem("SwitchName=s Nodes=n[3-1]").contains("not a range"));
-        assert!(problem("SwitchName=s Nodes=n[1-99999999]").contains("more than 16384"));
-        assert!(problem("SwitchName=s Node=n1").contains("expected Nodes"));
-        assert!(problem("SwitchName=s Nodes=a\nSwitchName=t Nodes=b").contains("no path from"));
-        assert!(
-            problem("SwitchName=s Nodes=a,b\nSwitchName=t Nodes=a Switches=s")
-                .contains("already has a link")
-        );
+        for (text, message) in [
+            (
+                "Nodes=n1",
+                "t:1: `Nodes=n1`: expected SwitchName=NAME at the start of the line",
+            ),
+            ("\nSwitchName=s Nodes", "t:2: `Nodes`: expected KEY=VALUE"),
+            (
+                "SwitchName=s Node=n1",
+                "t:1: invalid key `Node`: expected Nodes, Switches or LinkSpeed",
+            ),
+            (
+                "SwitchName=s Nodes=a\nSwitchName=s Nodes=b",
+                "t:2: switch `s` is defined twice; give each its own name",
+            ),
+            ("SwitchName=s Nodes=n[1-", "t:1: `n[1-` has no closing `]`"),
+            (
+                "SwitchName=s Nodes=n[1-2]r[3-4]",
+                "t:1: `n[1-2]r[3-4]` has more than one [ ]; write one entry for each",
+            ),
+            (
+                "SwitchName=s Nodes=n[3-1]",
+                "t:1: `3-1` is not a range: expected for instance `1-16`",
+            ),
+            (
+                "SwitchName=s Nodes=n[1-99999999]",
+                "t:1: `n[1-99999999]` expands the list to more than 16384 names",
+            ),
+            (
+                "SwitchName=s Nodes=a\nSwitchName=t Nodes=b",
+                "t: no path from `a` to `b`; connect them with links",
+            ),
+            (
+                "SwitchName=s Nodes=a,b\nSwitchName=t Nodes=a Switches=s",
+                "t: `a` already has a link; \
+                 a host has one (the member links of a device count as one)",
+            ),
+            (
+                "SwitchName=s Switches=s",
+                "t: no host in this file: expected nodes of a switch, such as n[1-16]",
+            ),
+            (
+                "SwitchName=s Nodes=n/1",
+                "t: `n/1` is not a name; use 1 to 64 letters, digits, `-`, `_` or `.`, \
+                 a letter or digit first",
+            ),
+        ] {
+            let error = conf::read("t", text, rate()).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
     }
 }

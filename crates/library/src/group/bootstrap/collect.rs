@@ -166,10 +166,12 @@ impl<'a> Collector<'a> {
         let Environment { address, ranks, .. } = self.environment;
         let mut text = format!("rank {absent} of {ranks} has not connected to {address}");
         if self.strangers > 0 {
-            let (count, origin) = (self.strangers, self.secret.origin());
-            text += &format!(
-                "; {count} connections were refused, which did not prove the job secret (here: {origin})"
-            );
+            let origin = self.secret.origin();
+            let refused = match self.strangers {
+                1 => "1 connection was refused: it".to_owned(),
+                count => format!("{count} connections were refused: they"),
+            };
+            text += &format!("; {refused} did not prove the job secret (here: {origin})");
         }
         io::Error::new(io::ErrorKind::TimedOut, text)
     }

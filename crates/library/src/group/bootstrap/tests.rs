@@ -23,18 +23,32 @@ fn environment__missing_or_invalid_variable__is_refused_by_name() {
         (read.address.as_str(), read.rank, read.ranks),
         ("node1:29500", 3, 4)
     );
-    let error = environment(&valid[..3]).unwrap_err();
-    assert!(error.starts_with("WORLD_SIZE is not set"));
-    let mut invalid = valid;
-    invalid[2].1 = "4";
-    let error = environment(&invalid).unwrap_err();
-    assert_eq!(error, "invalid RANK `4`: expected 0 to 3");
-    for (index, range) in [(1, "1 to 65535"), (3, "1 to ")] {
-        let mut zero = valid;
-        zero[index].1 = "0";
-        let error = environment(&zero).unwrap_err();
-        let name = valid[index].0;
-        assert!(error.starts_with(&format!("invalid {name} `0`: expected {range}")));
+    for (index, (name, _)) in valid.iter().enumerate() {
+        let mut present = valid.to_vec();
+        present.remove(index);
+        let error = environment(&present).unwrap_err();
+        assert_eq!(
+            error,
+            format!(
+                "{name} is not set; a group needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE"
+            )
+        );
+    }
+    for (index, value, message) in [
+        (1, "0", "invalid MASTER_PORT `0`: expected 1 to 65535"),
+        (
+            1,
+            "70000",
+            "invalid MASTER_PORT `70000`: expected 1 to 65535",
+        ),
+        (2, "4", "invalid RANK `4`: expected 0 to 3"),
+        (2, "-1", "invalid RANK `-1`: expected 0 to 3"),
+        (3, "0", "invalid WORLD_SIZE `0`: expected 1 to 4096"),
+        (3, "four", "invalid WORLD_SIZE `four`: expected 1 to 4096"),
+    ] {
+        let mut invalid = valid;
+        invalid[index].1 = value;
+        assert_eq!(environment(&invalid).unwrap_err(), message);
     }
 }
 
@@ -239,4 +253,95 @@ fn cards__many_ranks__reach_every_rank() {
             assert!(rank.join().unwrap() == expected);
         }
     });
+}
+
+#[test]
+fn rank_0__address_in_use__is_named_with_the_variables() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    let environment = Environment {
+        address: address.clone(),
+        rank: 0,
+        ranks: 2,
+        launcher: Secret::none(),
+    };
+    let error = exchange(&environment, &Secret::none(), &card(0), LONG).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "rank 0 cannot listen at {address} (MASTER_ADDR, MASTER_PORT): \
+             Address already in use (os error 98)"
+        )
+    );
+}
+
+#[test]
+fn rank_0__absent_or_leaving__is_named_with_the_reason() {
+    let environment = &environments(2)[1];
+    let address = &environment.address;
+    let secret = secret("what the job knows");
+    let limit = Duration::from_millis(50);
+    let error = exchange(environment, &secret, &card(1), limit).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "rank 0 cannot be reached at {address} (MASTER_ADDR, MASTER_PORT): \
+             Connection refused (os error 111)"
+        )
+    );
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::scope(|scope| {
+        // This rank 0 proves the secret, and ends when the card has arrived.
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut first = [0; FIRST_BYTES];
+            stream.read_exact(&mut first).unwrap();
+            let mut noise = secret.responder().unwrap();
+            let sealed = &first[MAGIC.len()..];
+            noise
+                .read_message(sealed, &mut [0; HANDSHAKE_BYTES])
+                .unwrap();
+            let mut reply = [0; HANDSHAKE_BYTES];
+            noise.write_message(&[], &mut reply).unwrap();
+            stream.write_all(&reply).unwrap();
+            stream.read_exact(&mut [0; CARD_MESSAGE_BYTES]).unwrap();
+        });
+        let error = exchange(environment, &secret, &card(1), LONG).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "rank 0 at {address} has not sent the addresses of the other ranks: \
+                 unexpected end of file"
+            )
+        );
+    });
+}
+
+#[test]
+fn rank_0__only_strangers_connect__counts_them_in_the_error() {
+    let environment = &environments(2)[0];
+    let secret = secret("what the job knows");
+    let limit = Duration::from_secs(1);
+    for (count, refused) in [
+        (1, "1 connection was refused: it"),
+        (2, "2 connections were refused: they"),
+    ] {
+        let error = std::thread::scope(|scope| {
+            let rank_0 = scope.spawn(|| exchange(environment, &secret, &card(0), limit));
+            for _ in 0..count {
+                let mut stranger = connect(environment);
+                stranger.write_all(&[0; FIRST_BYTES]).unwrap();
+                assert_eq!(answer(stranger), b"");
+            }
+            rank_0.join().unwrap().unwrap_err()
+        });
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "rank 1 of 2 has not connected to {}; \
+                 {refused} did not prove the job secret (here: a test)",
+                environment.address
+            )
+        );
+    }
 }

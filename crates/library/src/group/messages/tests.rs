@@ -233,3 +233,20 @@ fn control_message__without_a_matching_message__is_malformed() {
     }
     assert_eq!(rank.handle_want(1, u64::MAX, true), Err(Malformed));
 }
+
+#[test]
+fn receives__more_than_the_limit__are_refused_with_the_limit() {
+    let mut messages = Messages::default();
+    let mut receive = || {
+        let (buffer, _) = parcel(Some(1), 0, 0);
+        messages.receive(buffer, std::iter::empty())
+    };
+    for _ in 0..BUFFERS_MAX {
+        assert!(receive().is_ok());
+    }
+    let (_, reason) = receive().err().unwrap();
+    assert_eq!(
+        reason,
+        "65536 receives of this rank are pending, the limit; wait until some are complete"
+    );
+}

@@ -68,11 +68,13 @@ pub fn messages_round(hidden: &[usize]) {
         let send_ticket = group.send(next, 9, 50, memory).unwrap();
         let (memory, _) = blocks(vec![0; 49]);
         let receive_ticket = group.receive(Some(previous), 9, 49, memory).unwrap();
-        for ticket in [send_ticket, receive_ticket] {
+        for (ticket, from, to) in [(send_ticket, rank, next), (receive_ticket, previous, rank)] {
             let error = ticket.wait(None).unwrap().unwrap_err().to_string();
-            assert!(
-                error.starts_with("a message of 50 bytes from rank"),
-                "{error}"
+            assert_eq!(
+                error,
+                format!(
+                    "a message of 50 bytes from rank {from} does not fit the buffer of 49 bytes on rank {to}"
+                )
             );
         }
         assert!(group.send(3, 0, 0, blocks(vec![]).0).is_err());
