@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)] // `output` replaces both
 
-mod doctor;
 #[cfg(test)]
 mod documents;
 mod lab;
@@ -11,6 +10,7 @@ mod manual;
 mod run;
 mod tcp;
 mod topo;
+mod wind;
 
 use clap::{Parser, Subcommand};
 use kumi_command::errln;
@@ -35,6 +35,8 @@ enum Command {
     Tcp(tcp::Args),
     /// Handles the network: its tree of switches, and plans of collectives on it.
     Topo(topo::Args),
+    /// Checks and measures Wind, the transport for messages and remote memory.
+    Wind(wind::Args),
     /// Runs a program, as one rank or alone, with the TCP of `kumi tcp up`.
     Run(run::Args),
     /// Runs a cluster on one machine: hosts as namespaces, emulated switches and WANs.
@@ -46,7 +48,7 @@ enum Command {
     #[cfg(feature = "bench")]
     Demo(kumi_bench::demo::Args),
     /// Reports the missing requirements of each feature, and the commands that provide them.
-    Doctor(doctor::Args),
+    Doctor(kumi_doctor::Args),
     /// Prints completions for a shell.
     Completions(manual::CompletionsArgs),
     /// Prints the manual page, or writes all of them.
@@ -70,13 +72,14 @@ fn main() -> ExitCode {
         Command::Up(args) => link::service::run(&args),
         Command::Tcp(args) => tcp::run(args),
         Command::Topo(args) => topo::run(&args),
+        Command::Wind(args) => wind::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Lab(args) => lab::run(args),
         #[cfg(feature = "bench")]
         Command::Bench(args) => kumi_bench::run(args),
         #[cfg(feature = "bench")]
         Command::Demo(args) => kumi_bench::demo::run(args),
-        Command::Doctor(args) => doctor::run(args),
+        Command::Doctor(args) => kumi_doctor::run(args),
         Command::Completions(args) => manual::completions::<Cli>(&args),
         Command::Man(args) => manual::man::<Cli>(&args),
         #[cfg(feature = "bench")]

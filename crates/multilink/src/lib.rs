@@ -32,7 +32,7 @@ mod ledger;
 mod link;
 pub mod liveness;
 mod loss;
-mod noise_cipher;
+pub mod noise_cipher;
 mod partner;
 mod path;
 mod peer;

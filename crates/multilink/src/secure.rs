@@ -39,6 +39,7 @@ pub struct ClusterKey {
     hello: hmac::Key,
     envelope: hmac::Key,
     cookie: hmac::Key,
+    wind: [u8; CLUSTER_KEY_BYTES],
 }
 
 impl std::fmt::Debug for ClusterKey {
@@ -64,12 +65,18 @@ impl ClusterKey {
             hello: hmac::Key::new(hmac::HMAC_SHA256, &derive(b"hello")),
             envelope: hmac::Key::new(hmac::HMAC_SHA256, &derive(b"envelope")),
             cookie: hmac::Key::new(hmac::HMAC_SHA256, &derive(b"cookie")),
+            wind: derive(b"wind"),
         }
     }
 
     /// Returns the PSK of the Noise handshake.
     pub(crate) fn psk(&self) -> &[u8; CLUSTER_KEY_BYTES] {
         &self.psk
+    }
+
+    /// Returns the secret of Wind's handshake, for processes that share the cluster key.
+    pub fn wind_secret(&self) -> [u8; CLUSTER_KEY_BYTES] {
+        self.wind
     }
 
     /// Returns the MAC of a hello.

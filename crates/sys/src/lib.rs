@@ -11,6 +11,7 @@ pub mod packet;
 pub mod process;
 pub mod punctual;
 pub mod raw_ethernet;
+pub mod shared_memory;
 pub mod speed;
 pub mod tap;
 pub mod tcp;

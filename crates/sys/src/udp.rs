@@ -1,4 +1,4 @@
-//! UDP sockets bound to one NIC, with segmentation offload in both directions.
+//! UDP sockets with segmentation offload in both directions.
 
 use crate::datagrams::Datagrams;
 use nix::sys::socket::{
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// Socket buffer requested for each direction, in bytes: 30 ms at 2 Gb/s for a late reader.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// A dual-stack UDP socket that sends and receives on one interface only.
+/// A dual-stack UDP socket, on one interface only or on all.
 #[derive(Debug)]
 pub struct LinkSocket {
     fd: OwnedFd,
@@ -41,6 +41,27 @@ impl LinkSocket {
         Ok(socket)
     }
 
+    /// Opens a socket on all interfaces, bound to `address`. For port 0 the kernel chooses one.
+    ///
+    /// # Errors
+    /// `AddrInUse` if another socket has the port.
+    pub fn bound(address: SocketAddr) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;
+        setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
+        bind(fd.as_raw_fd(), &SockaddrIn6::from(to_ipv6_mapped(address)))?;
+        let socket = Self { fd };
+        socket.forbid_fragments()?;
+        socket.enlarge_buffers();
+        Ok(socket)
+    }
+
+    /// Returns the address to which the socket is bound.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        let address: SockaddrIn6 = nix::sys::socket::getsockname(self.fd.as_raw_fd())?;
+        Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
+
     fn join(&self, index: u32, group: Ipv6Addr) -> io::Result<()> {
         let request = libc::ipv6_mreq {
             ipv6mr_multiaddr: libc::in6_addr {
@@ -52,7 +73,11 @@ impl LinkSocket {
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index)?;
         // A host that does not receive its own hellos has a firewall on the port.
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &1i32)?;
-        // Never fragment: a datagram too long for the link must cause an error.
+        self.forbid_fragments()
+    }
+
+    /// Makes a datagram that is too long for the path an error.
+    fn forbid_fragments(&self) -> io::Result<()> {
         let probe = libc::IPV6_PMTUDISC_PROBE;
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &probe)?;
         self.set_raw(

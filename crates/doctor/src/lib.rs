@@ -1,5 +1,8 @@
 //! `kumi doctor`: lists the features that this machine lacks, and the command that adds each.
 
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)] // `output` replaces both
+
 mod probes;
 
 use kumi_command::{out, outln};

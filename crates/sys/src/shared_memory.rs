@@ -1,0 +1,184 @@
+//! Memory that several threads read and write at the same time.
+
+use nix::libc;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Length of a word, in bytes.
+const WORD: usize = size_of::<u64>();
+
+/// Zeroed memory whose bytes may change at any time. Aligned words are read and written as a whole.
+/// A longer access that meets another one sees some bytes of before and some of after.
+#[derive(Debug)]
+pub struct SharedMemory {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: all access goes through atomic operations, and the mapping lives as long as the value.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps `bytes` bytes.
+    ///
+    /// # Errors
+    /// `InvalidInput` for 0 bytes, `OutOfMemory` for more than the machine has.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        if bytes == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: an anonymous mapping at an address of the kernel's choice changes no other
+        // memory.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, bytes })
+    }
+
+    /// Returns the length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the address of the first byte, for programs in other languages.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        let end = offset.checked_add(bytes);
+        assert!(
+            end.is_some_and(|end| end <= self.bytes),
+            "bytes {offset} + {bytes} of {} are out of range",
+            self.bytes
+        );
+    }
+
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: the caller has checked that the byte is in the mapping.
+        unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(offset)) }
+    }
+
+    /// Returns the word at `offset`.
+    ///
+    /// # Panics
+    /// Panics if the word is out of range, or `offset` is not a multiple of eight.
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        self.check(offset, WORD);
+        assert!(offset % WORD == 0, "offset {offset} is not a multiple of 8");
+        // SAFETY: the word is in the mapping, whose start is aligned to a page.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    /// Writes `from` at `offset`.
+    ///
+    /// # Panics
+    /// Panics if the bytes are out of range.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        let head = (offset.next_multiple_of(WORD) - offset).min(from.len());
+        let (head, rest) = from.split_at(head);
+        let words = rest.chunks_exact(WORD);
+        let tail = words.remainder();
+        let mut at = offset;
+        for byte in head {
+            self.byte(at).store(*byte, Ordering::Relaxed);
+            at += 1;
+        }
+        for word in words {
+            let mut bytes = [0; WORD];
+            bytes.copy_from_slice(word);
+            self.word(at)
+                .store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            at += WORD;
+        }
+        for byte in tail {
+            self.byte(at).store(*byte, Ordering::Relaxed);
+            at += 1;
+        }
+        // A later load that acquires sees all bytes above.
+        std::sync::atomic::fence(Ordering::Release);
+    }
+
+    /// Reads `to.len()` bytes at `offset`.
+    ///
+    /// # Panics
+    /// Panics if the bytes are out of range.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        self.check(offset, to.len());
+        std::sync::atomic::fence(Ordering::Acquire);
+        let head = (offset.next_multiple_of(WORD) - offset).min(to.len());
+        let (head, rest) = to.split_at_mut(head);
+        let mut at = offset;
+        for byte in head {
+            *byte = self.byte(at).load(Ordering::Relaxed);
+            at += 1;
+        }
+        let mut words = rest.chunks_exact_mut(WORD);
+        for word in &mut words {
+            word.copy_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
+            at += WORD;
+        }
+        for byte in words.into_remainder() {
+            *byte = self.byte(at).load(Ordering::Relaxed);
+            at += 1;
+        }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: `new` mapped these bytes, and nothing borrows them any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory__any_offset_and_length__reads_back_what_was_written() {
+        let memory = SharedMemory::new(100).unwrap();
+        let bytes: Vec<u8> = (1..=60).collect();
+        for offset in 0..20 {
+            for length in 0..60 {
+                memory.write(0, &[0; 100]);
+                memory.write(offset, &bytes[..length]);
+                let mut all = [0; 100];
+                memory.read(0, &mut all);
+                let mut expected = [0; 100];
+                expected[offset..offset + length].copy_from_slice(&bytes[..length]);
+                assert_eq!(all, expected);
+                let mut part = vec![0; length];
+                memory.read(offset, &mut part);
+                assert_eq!(part, bytes[..length]);
+            }
+        }
+    }
+
+    #[test]
+    fn memory__zero_bytes_or_out_of_range__is_refused() {
+        let error = SharedMemory::new(0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        let memory = SharedMemory::new(16).unwrap();
+        let write = || memory.write(usize::MAX, b"a");
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).is_err());
+        let word = || memory.word(12);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(word)).is_err());
+    }
+}

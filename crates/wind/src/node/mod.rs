@@ -1,0 +1,454 @@
+//! A node: an endpoint with a UDP socket and a thread.
+//!
+//! The thread receives while the program computes. A program that waits polls the socket itself for
+//! a moment, which saves two changes of context, and then sleeps ([`SPIN`]).
+
+mod regions;
+mod state;
+
+pub use regions::Region;
+
+use crate::protocol::{
+    Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
+    Refused, Rejected,
+};
+use kumi_sys::shared_memory::SharedMemory;
+use kumi_sys::udp::LinkSocket;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+use state::State;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Time for which a waiting program polls the socket before it sleeps. A round trip on a local
+/// network takes less; waking up takes 5 to 8 µs more.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Longest sleep of the thread while a program polls the socket.
+const POLLED_SLEEP: Duration = Duration::from_millis(1);
+
+/// Bytes to one peer that may wait or be in flight. A program that sends more waits.
+const UNSENT_BYTES_MAX: u64 = 16 << 20;
+
+/// Reason why an operation of a node failed.
+#[derive(Debug, thiserror::Error)]
+pub enum WindError {
+    /// The system refused something.
+    #[error("{what}: {error}")]
+    System {
+        /// Action that failed.
+        what: &'static str,
+        /// Error that the kernel returned.
+        error: io::Error,
+    },
+    /// The message or operation is invalid.
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
+    /// The peer refused it.
+    #[error("the peer refused: {0}")]
+    Refused(#[from] Refused),
+    /// The peer is lost.
+    #[error("{0}")]
+    Lost(Lost),
+    /// The time limit has passed.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    /// The result of the operation was taken before, or the operation was never started.
+    #[error("operation {0} has no result: it was taken before, or the number is wrong")]
+    Taken(u64),
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> WindError {
+    move |error| WindError::System { what, error }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something has happened for which a program may wait.
+    changed: Condvar,
+    socket: LinkSocket,
+    bell: EventFd,
+    /// Programs that poll the socket.
+    polling: AtomicUsize,
+    is_ended: AtomicBool,
+}
+
+/// A message that arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Peer that sent it.
+    pub peer: PeerId,
+    /// The message.
+    pub message: Delivery,
+}
+
+/// A node. Dropping it ends its sessions.
+pub struct Node {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    /// Opens a node at `address`; port 0 leaves the choice to the kernel.
+    ///
+    /// # Errors
+    /// The address is in use or not this host's.
+    pub fn bind(address: SocketAddr, config: Config) -> Result<Self, WindError> {
+        let socket = LinkSocket::bound(address).map_err(system("cannot bind the address"))?;
+        socket.set_coalescing(true);
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+            .map_err(|error| system("cannot create an eventfd")(error.into()))?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(config)),
+            changed: Condvar::new(),
+            socket,
+            bell,
+            polling: AtomicUsize::new(0),
+            is_ended: AtomicBool::new(false),
+        });
+        let runner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("wind".into())
+            .spawn(move || run(&runner))
+            .map_err(system("cannot start a thread"))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Returns the address of the socket.
+    pub fn local_address(&self) -> Result<SocketAddr, WindError> {
+        let address = self.shared.socket.local_address();
+        address.map_err(system("cannot read the socket's address"))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.shared)
+    }
+
+    /// Does `act`, and sends what it produced.
+    fn act<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let result = act(&mut state);
+        self.send_and_ring(&mut state);
+        result
+    }
+
+    /// Does `act` for a peer, and sends what it produced, unless it can share a datagram with
+    /// others while an acknowledgement is awaited.
+    fn submit<T>(&self, peer: PeerId, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let result = act(&mut state);
+        if state.endpoint.is_worth_sending(peer) {
+            self.send_and_ring(&mut state);
+        }
+        result
+    }
+
+    fn send_and_ring(&self, state: &mut State) {
+        state.transmit(&self.shared.socket);
+        if state.has_earlier_timeout() {
+            let _ = self.shared.bell.write(1);
+        }
+    }
+
+    /// Returns the peer at `address`. The session begins in the background, and messages wait for
+    /// it.
+    ///
+    /// # Errors
+    /// The node has its largest number of peers.
+    pub fn connect(&self, address: SocketAddr) -> Result<PeerId, WindError> {
+        Ok(self.act(|state| state.connect(address))?)
+    }
+
+    /// Registers memory of `bytes` bytes for access by peers.
+    ///
+    /// # Errors
+    /// The memory cannot be mapped, or there is no source of random numbers.
+    pub fn register(&self, bytes: usize) -> Result<Region, WindError> {
+        let memory = SharedMemory::new(bytes).map_err(system("cannot map the region"))?;
+        let key = random().map_err(system("cannot read random numbers"))?;
+        Ok(self.state().regions.register(Arc::new(memory), key))
+    }
+
+    /// Ends the access of peers to a region. When this returns, no peer writes to it any more.
+    pub fn deregister(&self, region: &Region) {
+        self.state().regions.remove(region.number());
+    }
+
+    /// Sends a message. If too much waits for the peer, this waits for it.
+    ///
+    /// # Errors
+    /// The message is invalid, or the peer is lost.
+    pub fn send(&self, peer: PeerId, message: Message) -> Result<MessageId, WindError> {
+        self.wait_for_room(peer)?;
+        Ok(self.submit(peer, |state| state.endpoint.send(peer, message))?)
+    }
+
+    fn wait_for_room(&self, peer: PeerId) -> Result<(), WindError> {
+        self.wait(None, |state| {
+            state.check(peer)?;
+            let has_room = state.endpoint.unsent_bytes(peer) < UNSENT_BYTES_MAX;
+            Ok(has_room.then_some(()))
+        })
+    }
+
+    /// Sends bytes to the program of a peer.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_bytes(
+        &self,
+        peer: PeerId,
+        class: Class,
+        data: impl Into<Vec<u8>>,
+    ) -> Result<MessageId, WindError> {
+        let message = Message {
+            class,
+            mode: Mode::MessageThrough,
+            header: Vec::new(),
+            data: vec![data.into()],
+            place: None,
+        };
+        self.send(peer, message)
+    }
+
+    /// Waits until a synchronous message has been placed in the peer's memory.
+    ///
+    /// # Errors
+    /// The peer refused its data, the peer is lost, or the limit has passed.
+    pub fn wait_placed(
+        &self,
+        peer: PeerId,
+        message: MessageId,
+        limit: Option<Duration>,
+    ) -> Result<(), WindError> {
+        self.wait(limit, |state| match state.placed.remove(&(peer, message)) {
+            Some(result) => Ok(Some(result?)),
+            None => state.check(peer).map(|()| None),
+        })
+    }
+
+    /// Returns the next message of any peer; `None` after `limit`.
+    pub fn receive(&self, limit: Option<Duration>) -> Option<Received> {
+        self.wait(limit, |state| Ok(state.next_message())).ok()
+    }
+
+    /// Starts an operation on a place of a peer's memory. [`Self::wait_result`] takes its result.
+    ///
+    /// # Errors
+    /// The operation is longer than a datagram, or the peer is lost.
+    pub fn start(
+        &self,
+        peer: PeerId,
+        place: Place,
+        operation: Operation,
+    ) -> Result<u64, WindError> {
+        Ok(self.act(|state| state.start(peer, place, operation))?)
+    }
+
+    /// Starts an operation whose result nobody takes. [`Self::flush`] waits for it. If too much
+    /// waits for the peer, this waits for it.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn post(&self, peer: PeerId, place: Place, operation: Operation) -> Result<(), WindError> {
+        self.wait_for_room(peer)?;
+        self.submit(peer, |state| state.endpoint.operate(peer, place, operation))?;
+        Ok(())
+    }
+
+    /// Waits for the result of an operation.
+    ///
+    /// # Errors
+    /// The peer refused it or is lost, or the limit has passed.
+    pub fn wait_result(
+        &self,
+        peer: PeerId,
+        operation: u64,
+        limit: Option<Duration>,
+    ) -> Result<Vec<u8>, WindError> {
+        self.wait(limit, |state| state.take_result(peer, operation))
+    }
+
+    /// Writes `bytes` at `place`, and waits until they are in the peer's memory.
+    ///
+    /// # Errors
+    /// As [`Self::wait_result`].
+    pub fn put(&self, peer: PeerId, place: Place, bytes: &[u8]) -> Result<(), WindError> {
+        let part_bytes = self.state().endpoint.operation_bytes_max();
+        let mut started = Vec::new();
+        let mut offset = 0;
+        for part in bytes.chunks(part_bytes) {
+            started.push(self.start(peer, place.plus(offset), Operation::Put(part.to_vec()))?);
+            offset += part.len() as u64;
+        }
+        for operation in started {
+            self.wait_result(peer, operation, None)?;
+        }
+        Ok(())
+    }
+
+    /// Reads `bytes` bytes at `place`.
+    ///
+    /// # Errors
+    /// As [`Self::wait_result`].
+    pub fn get(&self, peer: PeerId, place: Place, bytes: usize) -> Result<Vec<u8>, WindError> {
+        let part_bytes = self.state().endpoint.operation_bytes_max();
+        let mut started = Vec::new();
+        let mut offset = 0;
+        while offset < bytes {
+            let part = part_bytes.min(bytes - offset);
+            let get = Operation::Get(part as u16);
+            started.push(self.start(peer, place.plus(offset as u64), get)?);
+            offset += part;
+        }
+        let mut out = Vec::with_capacity(bytes);
+        for operation in started {
+            out.extend(self.wait_result(peer, operation, None)?);
+        }
+        Ok(out)
+    }
+
+    /// Executes an atomic operation on the word at `place`, and returns the word before it.
+    ///
+    /// # Errors
+    /// As [`Self::wait_result`].
+    pub fn atomic(&self, peer: PeerId, place: Place, atomic: Atomic) -> Result<u64, WindError> {
+        let operation = self.start(peer, place, Operation::Atomic(atomic))?;
+        let bytes = self.wait_result(peer, operation, None)?;
+        let word: Option<[u8; 8]> = bytes.try_into().ok();
+        Ok(word.map_or(0, u64::from_be_bytes))
+    }
+
+    /// Waits until every message and operation to a peer has arrived.
+    ///
+    /// # Errors
+    /// The peer is lost, or the limit has passed.
+    pub fn flush(&self, peer: PeerId, limit: Option<Duration>) -> Result<(), WindError> {
+        self.wait(limit, |state| {
+            state.check(peer)?;
+            Ok((state.endpoint.unsent_bytes(peer) == 0).then_some(()))
+        })
+    }
+
+    /// Returns the smoothed round trip to a peer, if there is a session.
+    pub fn rtt(&self, peer: PeerId) -> Option<Duration> {
+        self.state().endpoint.rtt_ns(peer).map(Duration::from_nanos)
+    }
+
+    /// Waits until `poll` returns a value or an error. It polls the socket for a moment first.
+    fn wait<T>(
+        &self,
+        limit: Option<Duration>,
+        mut poll: impl FnMut(&mut State) -> Result<Option<T>, WindError>,
+    ) -> Result<T, WindError> {
+        if let Some(value) = poll(&mut self.state())? {
+            return Ok(value);
+        }
+        let began = Instant::now();
+        let is_late = || limit.is_some_and(|limit| began.elapsed() >= limit);
+        let spin = limit.map_or(SPIN, |limit| SPIN.min(limit));
+        self.shared.polling.fetch_add(1, Ordering::Relaxed);
+        let mut result = Ok(None);
+        while began.elapsed() < spin && matches!(result, Ok(None)) {
+            let mut state = self.state();
+            if !state.turn(&self.shared.socket) {
+                drop(state);
+                std::hint::spin_loop();
+                continue;
+            }
+            result = poll(&mut state);
+            self.shared.changed.notify_all();
+        }
+        self.shared.polling.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.shared.bell.write(1);
+        if let Some(value) = result? {
+            return Ok(value);
+        }
+        let mut state = self.state();
+        loop {
+            if let Some(value) = poll(&mut state)? {
+                return Ok(value);
+            }
+            if is_late() {
+                return Err(WindError::Late(limit.unwrap_or_default()));
+            }
+            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+            let sleep = left.unwrap_or(Duration::from_secs(1));
+            let waited = self.shared.changed.wait_timeout(state, sleep);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.act(State::close);
+        self.shared.is_ended.store(true, Ordering::Relaxed);
+        let _ = self.shared.bell.write(1);
+        if let Some(thread) = self.thread.take() {
+            // An error means that the thread has panicked and printed a message.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Receives, sends and waits until the node ends.
+fn run(shared: &Shared) {
+    while !shared.is_ended.load(Ordering::Relaxed) {
+        if shared.polling.load(Ordering::Relaxed) > 0 {
+            // A program polls the socket. It rings when it stops.
+            sleep(&[shared.bell.as_fd()], Some(POLLED_SLEEP));
+            let _ = shared.bell.read();
+            continue;
+        }
+        let timeout = {
+            let mut state = lock(shared);
+            if state.turn(&shared.socket) {
+                shared.changed.notify_all();
+            }
+            state.time_to_timeout()
+        };
+        sleep(&[shared.socket.as_fd(), shared.bell.as_fd()], timeout);
+        let _ = shared.bell.read();
+    }
+}
+
+fn sleep(files: &[BorrowedFd<'_>], timeout: Option<Duration>) {
+    let mut files: Vec<PollFd<'_>> = files
+        .iter()
+        .map(|file| PollFd::new(*file, PollFlags::POLLIN))
+        .collect();
+    // An error is an interruption, after which the caller looks again.
+    let _ = ppoll(&mut files, timeout.map(TimeSpec::from), None);
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut file = std::fs::File::open("/dev/urandom")?;
+    std::io::Read::read_exact(&mut file, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Returns a random number for [`Config::epoch`].
+///
+/// # Errors
+/// There is no source of random numbers.
+pub fn random_epoch() -> io::Result<u64> {
+    Ok(u64::from_ne_bytes(random()?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The state of a node, behind its lock.
+
+use super::regions::RegionTable;
+use super::{Received, WindError};
+use crate::protocol::{
+    Config, Endpoint, Event, Lost, MessageId, Operation, PeerId, Place, Refused, Rejected,
+};
+use kumi_sys::datagrams::{Datagrams, RECEIVE_BYTES_MAX};
+use kumi_sys::udp::LinkSocket;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Most bytes and datagrams of one system call, the limits of `UDP_SEGMENT`.
+const BATCH_BYTES_MAX: usize = 61_440;
+const BATCH_DATAGRAMS_MAX: usize = 60;
+
+/// Most system calls of one turn in each direction, so that the lock is free again soon.
+const TURN_CALLS_MAX: usize = 16;
+
+/// Result of an operation.
+type Answer = Result<Vec<u8>, Refused>;
+
+/// The endpoint, and what has happened.
+pub struct State {
+    /// The protocol.
+    pub endpoint: Endpoint<SocketAddr>,
+    /// Memory that peers may access.
+    pub regions: RegionTable,
+    /// Operations whose result a program takes; `None` before the answer.
+    results: HashMap<(PeerId, u64), Option<Answer>>,
+    /// Synchronous messages that have been placed or refused.
+    pub placed: HashMap<(PeerId, MessageId), Result<(), Refused>>,
+    lost: HashMap<PeerId, Lost>,
+    peers: Vec<PeerId>,
+    datagrams: Datagrams,
+    batch: Vec<u8>,
+    /// A datagram that was built and belongs to another batch.
+    next: Option<(SocketAddr, Vec<u8>)>,
+    start: Instant,
+    /// The timeout that the thread waits for.
+    awaited_ns: Option<u64>,
+}
+
+impl State {
+    pub fn new(config: Config) -> Self {
+        Self {
+            endpoint: Endpoint::new(config),
+            regions: RegionTable::default(),
+            results: HashMap::new(),
+            placed: HashMap::new(),
+            lost: HashMap::new(),
+            peers: Vec::new(),
+            datagrams: Datagrams::default(),
+            batch: Vec::with_capacity(BATCH_BYTES_MAX),
+            next: None,
+            start: Instant::now(),
+            awaited_ns: None,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    pub fn connect(&mut self, address: SocketAddr) -> Result<PeerId, Rejected> {
+        let now_ns = self.now_ns();
+        let peer = self.endpoint.connect(canonical(address), now_ns)?;
+        self.peers.push(peer);
+        Ok(peer)
+    }
+
+    /// Returns the error of a peer that is lost.
+    pub fn check(&self, peer: PeerId) -> Result<(), WindError> {
+        match self.lost.get(&peer) {
+            Some(reason) => Err(WindError::Lost(*reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts an operation whose result a program takes.
+    pub fn start(
+        &mut self,
+        peer: PeerId,
+        place: Place,
+        operation: Operation,
+    ) -> Result<u64, Rejected> {
+        let number = self.endpoint.operate(peer, place, operation)?;
+        self.results.insert((peer, number), None);
+        Ok(number)
+    }
+
+    /// Takes the result of an operation; `None` before the answer.
+    pub fn take_result(
+        &mut self,
+        peer: PeerId,
+        operation: u64,
+    ) -> Result<Option<Vec<u8>>, WindError> {
+        if let Err(lost) = self.check(peer) {
+            self.results.remove(&(peer, operation));
+            return Err(lost);
+        }
+        match self.results.get(&(peer, operation)) {
+            Some(None) => Ok(None),
+            Some(Some(_)) => {
+                let result = self.results.remove(&(peer, operation)).flatten();
+                Ok(result.transpose()?)
+            }
+            None => Err(WindError::Taken(operation)),
+        }
+    }
+
+    /// Ends all sessions.
+    pub fn close(&mut self) {
+        for peer in std::mem::take(&mut self.peers) {
+            self.endpoint.close(peer);
+        }
+    }
+
+    /// Returns the next message.
+    pub fn next_message(&mut self) -> Option<Received> {
+        let (peer, message) = self.endpoint.poll_message()?;
+        Some(Received { peer, message })
+    }
+
+    /// Receives, handles timeouts and sends. Returns whether something has happened for which a
+    /// program may wait.
+    pub fn turn(&mut self, socket: &LinkSocket) -> bool {
+        let mut has_received = false;
+        for _ in 0..TURN_CALLS_MAX {
+            let received = socket.receive(&mut self.datagrams, RECEIVE_BYTES_MAX);
+            if received.is_err() {
+                break;
+            }
+            has_received = true;
+            let now_ns = self.start.elapsed().as_nanos() as u64;
+            for (bytes, received) in self.datagrams.iter_mut() {
+                let from = canonical(received.sender);
+                for datagram in bytes.chunks_mut(received.segment_bytes.max(1)) {
+                    let regions = &mut self.regions;
+                    self.endpoint
+                        .handle_datagram(from, datagram, regions, now_ns);
+                }
+            }
+        }
+        let now_ns = self.now_ns();
+        let is_due = self
+            .endpoint
+            .timeout_ns()
+            .is_some_and(|at_ns| at_ns <= now_ns);
+        if is_due {
+            self.endpoint.handle_timeout(now_ns);
+        }
+        while let Some(event) = self.endpoint.poll_notice() {
+            self.note(event);
+        }
+        self.transmit(socket);
+        has_received || is_due
+    }
+
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Answered(peer, operation, result) => {
+                if let Some(place) = self.results.get_mut(&(peer, operation)) {
+                    *place = Some(result);
+                }
+            }
+            Event::Placed(peer, message) => {
+                self.placed.insert((peer, message), Ok(()));
+            }
+            Event::Rejected(peer, message, reason) => {
+                self.placed.insert((peer, message), Err(reason));
+            }
+            Event::Lost(peer, reason) => {
+                self.lost.insert(peer, reason);
+            }
+            Event::Connected(peer) => self.peers.push(peer),
+            Event::Message(..) => {}
+        }
+    }
+
+    /// Sends what the endpoint has to send, in batches of datagrams to one peer.
+    pub fn transmit(&mut self, socket: &LinkSocket) {
+        for _ in 0..TURN_CALLS_MAX {
+            let now_ns = self.now_ns();
+            let Some((target, segment_bytes)) = self.fill_batch(now_ns) else {
+                return;
+            };
+            // A datagram that the socket refuses is lost, as in the network.
+            let _ = socket.send(&self.batch, segment_bytes, target);
+        }
+    }
+
+    /// Fills the batch with datagrams to one peer. All have the length of the first, except the
+    /// last one, which may be shorter. Returns the peer's address and that length.
+    fn fill_batch(&mut self, now_ns: u64) -> Option<(SocketAddr, usize)> {
+        self.batch.clear();
+        let target = match self.next.take() {
+            Some((target, datagram)) => {
+                self.batch.extend_from_slice(&datagram);
+                target
+            }
+            None => self.endpoint.poll_transmit(now_ns, &mut self.batch)?,
+        };
+        let segment_bytes = self.batch.len();
+        for _ in 1..BATCH_DATAGRAMS_MAX {
+            if self.batch.len() + segment_bytes > BATCH_BYTES_MAX {
+                break;
+            }
+            let mut datagram = Vec::new();
+            let Some(to) = self.endpoint.poll_transmit(now_ns, &mut datagram) else {
+                break;
+            };
+            if to != target || datagram.len() > segment_bytes {
+                self.next = Some((to, datagram));
+                break;
+            }
+            self.batch.extend_from_slice(&datagram);
+            if datagram.len() < segment_bytes {
+                break;
+            }
+        }
+        Some((target, segment_bytes))
+    }
+
+    /// Returns the time to the next timeout, and notes it as that for which the thread waits.
+    pub fn time_to_timeout(&mut self) -> Option<Duration> {
+        self.awaited_ns = self.endpoint.timeout_ns();
+        let left_ns = self.awaited_ns?.saturating_sub(self.now_ns());
+        Some(Duration::from_nanos(left_ns))
+    }
+
+    /// Returns whether a timeout is earlier than that for which the thread waits.
+    pub fn has_earlier_timeout(&self) -> bool {
+        match (self.endpoint.timeout_ns(), self.awaited_ns) {
+            (Some(next_ns), Some(awaited_ns)) => next_ns < awaited_ns,
+            (next_ns, None) => next_ns.is_some(),
+            (None, _) => false,
+        }
+    }
+}
+
+/// Returns an IPv4 address in IPv6 form as IPv4, so that a peer has one name.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

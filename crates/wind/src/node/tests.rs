@@ -1,0 +1,145 @@
+use super::*;
+use crate::protocol::{Seal, Secret};
+use std::net::Ipv4Addr;
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
+
+fn config(secret: Secret) -> Config {
+    let mut config = Config::new(secret, random_epoch().unwrap());
+    config.lost_after_ns = 500_000_000;
+    config
+}
+
+fn node(secret: Secret) -> Node {
+    Node::bind((Ipv4Addr::LOCALHOST, 0).into(), config(secret)).unwrap()
+}
+
+/// Two nodes, and the name of the second at the first.
+fn pair() -> (Node, Node, PeerId) {
+    let (one, other) = (node([1; 32]), node([1; 32]));
+    let peer = one.connect(other.local_address().unwrap()).unwrap();
+    (one, other, peer)
+}
+
+#[test]
+fn messages__of_each_class__arrive_in_their_order() {
+    let (one, other, peer) = pair();
+    let count = 3_000_u32;
+    for number in 0..count {
+        let class = Class::ALL[number as usize % 2 * 2];
+        let data = [&number.to_be_bytes()[..], &vec![7; number as usize % 5_000]].concat();
+        one.send_bytes(peer, class, data).unwrap();
+    }
+    for number in 0..count {
+        let received = other.receive(LIMIT).expect("a message");
+        assert_eq!(received.message.data[..4], number.to_be_bytes());
+        assert_eq!(received.message.data.len(), 4 + number as usize % 5_000);
+    }
+    let last = one.send_bytes(peer, Class::Synchronous, vec![]).unwrap();
+    one.wait_placed(peer, last, LIMIT).unwrap();
+    one.flush(peer, LIMIT).unwrap();
+}
+
+#[test]
+fn answer__sent_to_the_peer_of_a_message__reaches_it() {
+    let (one, other, peer) = pair();
+    one.send_bytes(peer, Class::Ordered, *b"ping").unwrap();
+    let received = other.receive(LIMIT).unwrap();
+    other
+        .send_bytes(received.peer, Class::Ordered, *b"pong")
+        .unwrap();
+    let answer = one.receive(LIMIT).unwrap();
+    assert_eq!(
+        (answer.peer, &answer.message.data[..]),
+        (peer, &b"pong"[..])
+    );
+}
+
+#[test]
+fn operations__on_a_region__change_it_without_the_program() {
+    let (one, other, peer) = pair();
+    let region = other.register(1 << 20).unwrap();
+    let bytes: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
+    one.put(peer, region.place(5), &bytes).unwrap();
+    assert_eq!(one.get(peer, region.place(5), bytes.len()).unwrap(), bytes);
+    let mut copy = vec![0; bytes.len()];
+    region.memory().read(5, &mut copy);
+    assert_eq!(copy, bytes);
+    let word = region.place(200_000);
+    for expected in 0..100 {
+        assert_eq!(
+            one.atomic(peer, word, Atomic::FetchAdd(1)).unwrap(),
+            expected
+        );
+    }
+    assert_eq!(region.memory().word(200_000).load(Ordering::Acquire), 100);
+    other.deregister(&region);
+    let refused = one.put(peer, region.place(0), b"late").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the peer refused: no such region at the peer, or another key"
+    );
+}
+
+#[test]
+fn message__to_a_place_out_of_range__is_an_error_of_the_synchronous_sender() {
+    let (one, other, peer) = pair();
+    let region = other.register(100).unwrap();
+    let message = Message {
+        class: Class::Synchronous,
+        mode: Mode::DirectMap,
+        header: Vec::new(),
+        data: vec![vec![1; 10]],
+        place: Some(region.place(91)),
+    };
+    let sent = one.send(peer, message).unwrap();
+    let refused = one.wait_placed(peer, sent, LIMIT).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the peer refused: the place lies outside the region"
+    );
+}
+
+/// Waits until a peer is lost, and returns the reason.
+fn wait_lost(node: &Node, peer: PeerId) -> String {
+    loop {
+        if let Err(lost) = node.flush(peer, LIMIT) {
+            return lost.to_string();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn peer__gone_absent_or_with_another_secret__is_an_error_in_time() {
+    let (one, other, peer) = pair();
+    one.send_bytes(peer, Class::Ordered, *b"a").unwrap();
+    one.flush(peer, LIMIT).unwrap();
+    drop(other);
+    let lost = wait_lost(&one, peer);
+    assert_eq!(lost, "the peer ended the session");
+    let stranger = node([2; 32]);
+    let peer = one.connect(stranger.local_address().unwrap()).unwrap();
+    let began = Instant::now();
+    one.send_bytes(peer, Class::Ordered, *b"a").unwrap();
+    assert_eq!(wait_lost(&one, peer), "the peer does not answer");
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    let late = one.receive(Some(Duration::from_millis(20)));
+    assert_eq!(late, None);
+}
+
+#[test]
+fn seal__plain_and_encrypted__do_not_understand_each_other() {
+    let one = node([1; 32]);
+    let mut plain = config([1; 32]);
+    plain.seal = Seal::Plain;
+    let other = Node::bind((Ipv4Addr::LOCALHOST, 0).into(), plain).unwrap();
+    let peer = one.connect(other.local_address().unwrap()).unwrap();
+    one.send_bytes(peer, Class::Ordered, *b"a").unwrap();
+    let lost = one.flush(peer, LIMIT).unwrap_err();
+    assert_eq!(lost.to_string(), "the peer does not answer");
+}

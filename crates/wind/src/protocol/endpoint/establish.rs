@@ -1,0 +1,202 @@
+//! Begins sessions: handshakes from both sides, and restarted peers.
+
+use super::Endpoint;
+use super::peer::{Candidate, Dial};
+use super::terms::{Event, Lost, PeerId};
+use crate::protocol::handshake::{self, Initiator, Params};
+use crate::protocol::session::{ACK_DELAY_NS, Session};
+use crate::protocol::wire::Header;
+use std::hash::Hash;
+
+/// First interval between two Inits, in ns. It doubles up to [`DIAL_MAX_NS`].
+const DIAL_NS: u64 = 10_000_000;
+pub(super) const DIAL_MAX_NS: u64 = 1_000_000_000;
+
+impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
+    pub(super) fn dial(&mut self, id: PeerId, now_ns: u64) {
+        let own = self.own_params();
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        self.indices.insert(own.index, id);
+        peer.dial = Some(Dial {
+            initiator: Initiator::new(&self.config.secret, &own),
+            index: own.index,
+            interval_ns: DIAL_NS,
+            began_ns: now_ns,
+            sent_ns: now_ns,
+            is_due: true,
+            yields_until_ns: 0,
+        });
+        self.touch(id);
+    }
+
+    pub(super) fn own_params(&mut self) -> Params {
+        while self.indices.contains_key(&self.next_index) {
+            self.next_index = self.next_index.wrapping_add(1);
+        }
+        let index = self.next_index;
+        self.next_index = self.next_index.wrapping_add(1);
+        Params {
+            epoch: self.config.epoch,
+            index,
+            datagram_bytes_max: self.config.datagram_bytes_max,
+            granted_bytes: self.config.first_bytes,
+            ack_delay_us: (ACK_DELAY_NS / 1000) as u32,
+            seal: self.config.seal,
+        }
+    }
+
+    pub(super) fn handle_init(&mut self, from: A, init: &[u8], now_ns: u64) {
+        let known = self.addresses.get(&from).copied();
+        if known.is_some_and(|id| self.is_repeated(id, init)) {
+            return;
+        }
+        let own = self.own_params();
+        let secret = self.config.secret;
+        let Some((remote, keys, reply)) = handshake::answer(&secret, init, |_| own) else {
+            return;
+        };
+        let id = match self.addresses.get(&from) {
+            Some(id) => *id,
+            None => match self.add_peer(from) {
+                Ok(id) => id,
+                Err(_) => return,
+            },
+        };
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        if remote.seal != self.config.seal {
+            return;
+        }
+        // Both sides dial at the same time: the Init of the lower epoch counts, and the other side
+        // waits for the proof of that session.
+        if let Some(dial) = &mut peer.dial {
+            if self.config.epoch < remote.epoch {
+                return;
+            }
+            dial.yields_until_ns = now_ns + DIAL_MAX_NS;
+        }
+        let session = Session::new(
+            remote,
+            &keys,
+            self.config.seal,
+            self.config.first_bytes,
+            self.config.message_bytes_max,
+            DIAL_NS,
+            now_ns,
+        );
+        let candidate = Candidate {
+            session,
+            index: own.index,
+            init: init.to_vec(),
+            reply,
+            is_reply_due: true,
+        };
+        self.indices.insert(own.index, id);
+        if let Some(replaced) = peer.candidate.replace(candidate) {
+            self.indices.remove(&replaced.index);
+        }
+        self.touch(id);
+    }
+
+    /// Handles an Init that arrived before: the same Reply answers it. Returns false for a new one.
+    fn is_repeated(&mut self, id: PeerId, init: &[u8]) -> bool {
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return false;
+        };
+        let candidate = peer.candidate.as_mut();
+        if let Some(candidate) = candidate.filter(|candidate| candidate.init == init) {
+            candidate.is_reply_due = true;
+            self.touch(id);
+            return true;
+        }
+        peer.session.is_some() && peer.session_init == init
+    }
+
+    pub(super) fn handle_reply(&mut self, header: &Header, reply: &[u8], now_ns: u64) {
+        let Some(id) = self.indices.get(&header.receiver).copied() else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(&id) else {
+            return;
+        };
+        let dial = peer.dial.as_mut();
+        let Some(dial) = dial.filter(|dial| now_ns >= dial.yields_until_ns) else {
+            return;
+        };
+        let Some((remote, keys)) = dial.initiator.finish(reply) else {
+            return;
+        };
+        if remote.seal != self.config.seal {
+            return;
+        }
+        let rtt_ns = now_ns.saturating_sub(dial.sent_ns);
+        let mut session = Session::new(
+            remote,
+            &keys,
+            self.config.seal,
+            self.config.first_bytes,
+            self.config.message_bytes_max,
+            rtt_ns,
+            now_ns,
+        );
+        session.prove();
+        let index = dial.index;
+        self.establish(id, session, index, Vec::new());
+    }
+
+    /// Makes `session` the session of a peer. `index` is this side's index in it, and `init` the
+    /// Init of a peer that began it. Returns the peer: a new one if the old one had a session.
+    pub(super) fn establish(
+        &mut self,
+        id: PeerId,
+        mut session: Session,
+        index: u32,
+        init: Vec<u8>,
+    ) -> Option<PeerId> {
+        let peer = self.peers.get_mut(&id)?;
+        let id = match &peer.session {
+            None => id,
+            // The process at the address is another one, or has forgotten this one.
+            Some(_) => {
+                let address = peer.address;
+                self.lose(id, Lost::Restarted);
+                self.add_peer(address).ok()?
+            }
+        };
+        let peer = self.peers.get_mut(&id)?;
+        peer.session_init = init;
+        let others = [
+            peer.session_index.replace(index),
+            peer.dial.take().map(|dial| dial.index),
+            peer.candidate.take().map(|candidate| candidate.index),
+        ];
+        for other in others.into_iter().flatten() {
+            self.indices.remove(&other);
+        }
+        self.indices.insert(index, id);
+        session.outbox = std::mem::take(&mut peer.waiting);
+        peer.session = Some(session);
+        self.notices.push_back(Event::Connected(id));
+        self.touch(id);
+        Some(id)
+    }
+
+    /// A peer that does not know the session may have been restarted. The session stays until the
+    /// silence shows that it is lost, because anybody can send this answer; a new Init finds out.
+    pub(super) fn handle_unknown(&mut self, from: A, header: &Header, now_ns: u64) {
+        let Some(id) = self.addresses.get(&from).copied() else {
+            return;
+        };
+        let Some(peer) = self.peers.get(&id) else {
+            return;
+        };
+        let session = peer.session.as_ref();
+        let is_own = session.is_some_and(|session| session.remote.index == header.receiver);
+        if is_own && peer.dial.is_none() {
+            self.dial(id, now_ns);
+        }
+    }
+}

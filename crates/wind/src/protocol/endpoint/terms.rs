@@ -1,0 +1,124 @@
+//! Settings, events and errors of an endpoint.
+
+use crate::protocol::handshake::Secret;
+use crate::protocol::inbox::Delivery;
+use crate::protocol::model::Refused;
+use crate::protocol::session::Unusable;
+use kumi_multilink::secure::Seal;
+
+/// A peer of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+/// Name of a message that was sent to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId {
+    /// The message has a place in the order.
+    pub is_ordered: bool,
+    /// Its number: ordered and unordered messages are counted separately.
+    pub number: u64,
+}
+
+/// Settings of an endpoint.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Secret of the job.
+    pub secret: Secret,
+    /// Random number of this run.
+    pub epoch: u64,
+    /// Protection of packets. Both sides have the same.
+    pub seal: Seal,
+    /// Longest datagram, in bytes.
+    pub datagram_bytes_max: u16,
+    /// Bytes that all peers together may send without a further grant (`credit.rs`).
+    pub budget_bytes: u64,
+    /// Bytes that each peer may send without a grant.
+    pub first_bytes: u64,
+    /// Longest message that is received, in bytes.
+    pub message_bytes_max: u32,
+    /// Most peers.
+    pub peers_max: usize,
+    /// Time without an answer after which a peer is lost, in ns.
+    pub lost_after_ns: u64,
+}
+
+impl Config {
+    /// Returns settings for datagrams that fit a frame of 1500 bytes over IPv6.
+    pub fn new(secret: Secret, epoch: u64) -> Self {
+        Self {
+            secret,
+            epoch,
+            seal: Seal::Encrypt,
+            datagram_bytes_max: 1452,
+            budget_bytes: 2 << 20,
+            first_bytes: 64 << 10,
+            message_bytes_max: 64 << 20,
+            peers_max: 8192,
+            lost_after_ns: 3_000_000_000,
+        }
+    }
+}
+
+/// Reason why a peer is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// It does not answer.
+    #[error("the peer does not answer")]
+    Silent,
+    /// It ended the session.
+    #[error("the peer ended the session")]
+    Closed,
+    /// Another process has its address now.
+    #[error("the peer was restarted")]
+    Restarted,
+    /// It violates the protocol.
+    #[error("the peer violates the protocol: {0}")]
+    Faulty(Unusable),
+}
+
+/// Event of an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A session with a peer has begun.
+    Connected(PeerId),
+    /// A message arrived.
+    Message(PeerId, Delivery),
+    /// A synchronous message has been placed in the peer's memory.
+    Placed(PeerId, MessageId),
+    /// The peer refused the data of a message.
+    Rejected(PeerId, MessageId, Refused),
+    /// An operation has its result.
+    Answered(PeerId, u64, Result<Vec<u8>, Refused>),
+    /// A peer is lost. Messages and operations to it that have not arrived are lost as well.
+    Lost(PeerId, Lost),
+}
+
+/// Reason why a message or an operation was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// No peer has this number.
+    #[error("no such peer; it may be lost")]
+    Peer,
+    /// More bytes than a message may have.
+    #[error("{bytes} bytes are more than a message may have: {max}")]
+    Length {
+        /// Length of the message.
+        bytes: u64,
+        /// Longest message.
+        max: u64,
+    },
+    /// A mode without a place for its data, or a place without such a mode.
+    #[error("a mode that writes to a region needs a place, and no other mode has one")]
+    Place,
+    /// Parts of a diff that do not fit a datagram.
+    #[error("a part of a diff has {bytes} bytes: at most {max} fit a datagram")]
+    Part {
+        /// Length of the part.
+        bytes: usize,
+        /// Longest part.
+        max: usize,
+    },
+    /// More peers than the endpoint may have.
+    #[error("the endpoint has its {0} peers already")]
+    Peers(usize),
+}

@@ -1,0 +1,40 @@
+//! The protocol: no clock, socket or thread. Time is an argument, datagrams and events are results.
+//!
+//! ```text
+//!   Endpoint ── one session per peer ──► Session
+//!                                          ├─ outbox      messages and operations of this side
+//!                                          ├─ inbox       messages of the peer: reassembly, order
+//!                                          ├─ operations  executed for the peer, each once
+//!                                          ├─ recovery    packets in flight, loss by time, probes
+//!                                          └─ window      congestion: delay and loss
+//!   Endpoint ── credit of all peers ────► Budget
+//! ```
+//!
+//! `docs/spec/wind.md` is the specification of the format and of the rules.
+
+mod credit;
+pub mod diff;
+mod endpoint;
+mod handshake;
+mod inbox;
+mod model;
+mod operations;
+mod outbox;
+mod ranges;
+mod recovery;
+mod rtt;
+mod session;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod window;
+pub mod wire;
+
+pub use endpoint::{Config, Endpoint, Event, Lost, MessageId, PeerId, Rejected};
+pub use handshake::Secret;
+pub use inbox::{Delivery, Violation};
+pub use kumi_multilink::secure::Seal;
+pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions};
+pub use outbox::Message;
+pub use session::Unusable;

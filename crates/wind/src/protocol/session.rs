@@ -1,0 +1,564 @@
+//! A session with one peer: packets, acknowledgements, credit, messages and operations.
+
+use crate::protocol::handshake::{Keys, Params};
+use crate::protocol::inbox::{Delivered, Inbox, Limits, Violation};
+use crate::protocol::model::{Operation, Place, Refused, Regions};
+use crate::protocol::operations::Executed;
+use crate::protocol::outbox::Outbox;
+use crate::protocol::ranges::Ranges;
+use crate::protocol::recovery::{Outcome, Part, Recovery};
+use crate::protocol::rtt::Rtt;
+use crate::protocol::window::Window;
+use crate::protocol::wire::{
+    ACK_RANGES_MAX, Ack, Answer, HEADER_BYTES, Header, Kind, Malformed, Record, parse_records,
+};
+use kumi_multilink::secure::{PacketKey, Seal};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Longest time for which this side holds an acknowledgement, in ns. It is below the least margin
+/// of the loss detection, so a held acknowledgement is no loss.
+pub const ACK_DELAY_NS: u64 = 50_000;
+
+/// Packets after which an acknowledgement is due at once.
+const ACK_EVERY: u32 = 8;
+
+/// Bytes that are worth a system call while others are in flight: a dozen datagrams.
+const BATCH_BYTES: u64 = 16 << 10;
+
+/// Ranges of packet numbers that are remembered. Older ones count as received.
+const RECEIVED_RANGES_MAX: usize = 4 * ACK_RANGES_MAX;
+
+/// Bytes that remain free in a packet for records that state a value.
+const STATE_BYTES: usize = 3 * 12;
+
+/// Event of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happening {
+    /// A message was delivered or refused.
+    Delivered(Delivered),
+    /// An operation of this side has its result.
+    Answered {
+        /// Number of the operation.
+        operation: u64,
+        /// Bytes of the result.
+        result: Result<Vec<u8>, Refused>,
+    },
+    /// The peer has delivered all ordered messages below this number.
+    Placed(u64),
+    /// The peer refused the data of a message.
+    Rejected {
+        /// The message has a place in the order.
+        is_ordered: bool,
+        /// Number of the message.
+        message: u64,
+        /// Reason for the refusal.
+        reason: Refused,
+    },
+    /// The peer has ended the session.
+    Closed,
+}
+
+/// Reason why a packet had no effect, or ends the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// Forged, damaged, or of another session.
+    #[error("the packet is not of this session")]
+    Forged,
+    /// Authentic and malformed: the peer does not keep the protocol.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The peer violates the protocol.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The peer acknowledges a packet that was not sent.
+    #[error("the peer acknowledges a packet that was not sent")]
+    Ack,
+}
+
+/// Values of which the peer needs the current one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Dirty {
+    grant: bool,
+    wanted: bool,
+    placed: bool,
+}
+
+/// A session.
+pub struct Session {
+    /// Parameters of the peer.
+    pub remote: Params,
+    seal: PacketKey,
+    open: PacketKey,
+    tag_bytes: usize,
+    recovery: Recovery,
+    window: Window,
+    /// Messages and operations of this side.
+    pub outbox: Outbox,
+    inbox: Inbox,
+    executed: Executed,
+    received: Ranges,
+    highest_at_ns: u64,
+    unacked: u32,
+    ack_at_ns: Option<u64>,
+    is_probe_due: bool,
+    dirty: Dirty,
+    /// Bytes that the peer has been granted in all.
+    granted_bytes: u64,
+    /// Bytes that the peer has granted to this side in all.
+    credit_bytes: u64,
+    /// Bytes that the peer would like to send in all.
+    wanted_bytes: u64,
+    rejections: BTreeMap<(bool, u64), Refused>,
+    rejections_to_send: VecDeque<(bool, u64)>,
+    message_bytes_max: u32,
+    /// Time at which an authentic packet arrived last, in ns.
+    pub heard_at_ns: u64,
+    is_closing: bool,
+}
+
+impl Session {
+    /// Begins a session after its handshake, which took `rtt_ns`.
+    pub fn new(
+        remote: Params,
+        keys: &Keys,
+        seal: Seal,
+        granted_bytes: u64,
+        message_bytes_max: u32,
+        rtt_ns: u64,
+        now_ns: u64,
+    ) -> Self {
+        let ack_delay_ns = u64::from(remote.ack_delay_us) * 1000;
+        Self {
+            remote,
+            seal: PacketKey::new(&keys.sending, seal),
+            open: PacketKey::new(&keys.receiving, seal),
+            tag_bytes: seal.tag_bytes(),
+            recovery: Recovery::new(Rtt::new(rtt_ns, now_ns), ack_delay_ns),
+            window: Window::new(remote.datagram_bytes_max.into()),
+            outbox: Outbox::default(),
+            inbox: Inbox::default(),
+            executed: Executed::default(),
+            received: Ranges::default(),
+            highest_at_ns: 0,
+            unacked: 0,
+            ack_at_ns: None,
+            is_probe_due: false,
+            dirty: Dirty::default(),
+            granted_bytes,
+            credit_bytes: remote.granted_bytes,
+            wanted_bytes: 0,
+            rejections: BTreeMap::new(),
+            rejections_to_send: VecDeque::new(),
+            message_bytes_max,
+            heard_at_ns: now_ns,
+            is_closing: false,
+        }
+    }
+
+    /// Returns the bytes of a packet that records may have.
+    pub fn room_bytes(&self) -> usize {
+        usize::from(self.remote.datagram_bytes_max) - HEADER_BYTES - self.tag_bytes - STATE_BYTES
+    }
+
+    /// Returns the credit that the peer has used, and the bytes of it that are not delivered.
+    pub fn used_and_held_bytes(&self) -> (u64, u64) {
+        (self.inbox.used_bytes(), self.inbox.held_bytes())
+    }
+
+    /// Returns the bytes that the peer would like to send in all.
+    pub fn wanted_bytes(&self) -> u64 {
+        self.wanted_bytes
+    }
+
+    /// Returns the bytes that the peer has been granted in all.
+    pub fn granted_bytes(&self) -> u64 {
+        self.granted_bytes
+    }
+
+    /// Raises the peer's grant.
+    pub fn grant(&mut self, granted_bytes: u64) {
+        if granted_bytes > self.granted_bytes {
+            self.granted_bytes = granted_bytes;
+            self.dirty.grant = true;
+        }
+    }
+
+    /// Returns whether a message that was just submitted should be sent at once: nothing is in
+    /// flight, whose acknowledgement would send it, or enough waits for a batch.
+    pub fn is_worth_sending(&self) -> bool {
+        self.recovery.in_flight_bytes() == 0 || self.outbox.waiting_bytes() >= BATCH_BYTES
+    }
+
+    /// Returns the estimate of the round trip.
+    pub fn rtt(&self) -> &Rtt {
+        &self.recovery.rtt
+    }
+
+    /// Returns the probes without an answer.
+    pub fn probes(&self) -> u32 {
+        self.recovery.probes()
+    }
+
+    /// Tells the peer with the next packet that the session ends.
+    pub fn close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Asks the peer for an acknowledgement, which proves that this side has the keys.
+    pub fn prove(&mut self) {
+        self.is_probe_due = true;
+    }
+
+    /// Opens a packet in place and handles its records.
+    pub fn handle(
+        &mut self,
+        header: &Header,
+        packet: &mut [u8],
+        regions: &mut dyn Regions,
+        now_ns: u64,
+        out: &mut Vec<Happening>,
+    ) -> Result<(), Unusable> {
+        let body = self
+            .open
+            .open(0, header.number, HEADER_BYTES, packet)
+            .map_err(|_| Unusable::Forged)?;
+        self.heard_at_ns = now_ns;
+        let lowest = self
+            .received
+            .descending()
+            .last()
+            .map_or(0, |range| range.start);
+        let is_old = self.received.count() == RECEIVED_RANGES_MAX && header.number < lowest;
+        if is_old || self.received.contains(header.number) {
+            // A duplicate. The peer may lack the acknowledgement.
+            self.note_packet(header, false, now_ns);
+            return Ok(());
+        }
+        let records = parse_records(body)?;
+        let is_eliciting = records.iter().any(Record::is_eliciting);
+        // The packet counts as received before its records are handled: a violation ends the
+        // session in any case.
+        self.received.insert(header.number..header.number + 1);
+        self.received.keep_highest(RECEIVED_RANGES_MAX);
+        if is_eliciting {
+            self.note_packet(header, true, now_ns);
+        }
+        for record in records {
+            self.handle_record(record, regions, now_ns, out)?;
+        }
+        Ok(())
+    }
+
+    fn note_packet(&mut self, header: &Header, is_new: bool, now_ns: u64) {
+        let highest = self
+            .received
+            .descending()
+            .next()
+            .map_or(0, |range| range.end - 1);
+        if header.number >= highest {
+            self.highest_at_ns = now_ns;
+        }
+        self.unacked += 1;
+        let is_in_order = self.received.count() <= 1 && header.number >= highest;
+        let is_due = header.wants_ack || !is_in_order || !is_new || self.unacked >= ACK_EVERY;
+        let at_ns = if is_due {
+            now_ns
+        } else {
+            now_ns + ACK_DELAY_NS
+        };
+        self.ack_at_ns = Some(self.ack_at_ns.map_or(at_ns, |earlier| earlier.min(at_ns)));
+    }
+
+    fn handle_record(
+        &mut self,
+        record: Record<'_>,
+        regions: &mut dyn Regions,
+        now_ns: u64,
+        out: &mut Vec<Happening>,
+    ) -> Result<(), Unusable> {
+        match record {
+            Record::Ack(ack) => self.handle_ack(&ack, now_ns)?,
+            Record::Grant(bytes) => self.credit_bytes = self.credit_bytes.max(bytes),
+            Record::Wanted(bytes) => self.wanted_bytes = self.wanted_bytes.max(bytes),
+            Record::Placed(count) => out.push(Happening::Placed(count)),
+            Record::Ping => {}
+            Record::Close => out.push(Happening::Closed),
+            Record::Segment(segment) => {
+                let limits = Limits {
+                    granted_bytes: self.granted_bytes,
+                    message_bytes_max: self.message_bytes_max,
+                };
+                let executed = self.executed.count();
+                let mut delivered = Vec::new();
+                let taken = self
+                    .inbox
+                    .take(&segment, limits, executed, regions, &mut delivered);
+                self.note_delivered(delivered, out);
+                taken?;
+            }
+            Record::Operation {
+                number,
+                place,
+                operation,
+            } => self.handle_operation(number, &place, &operation, regions, out)?,
+            Record::Answer(answer) => self.handle_answer(&answer, out),
+            Record::Rejection {
+                is_ordered,
+                message,
+                reason,
+            } => out.push(Happening::Rejected {
+                is_ordered,
+                message,
+                reason,
+            }),
+        }
+        Ok(())
+    }
+
+    fn handle_operation(
+        &mut self,
+        number: u64,
+        place: &Place,
+        operation: &Operation,
+        regions: &mut dyn Regions,
+        out: &mut Vec<Happening>,
+    ) -> Result<(), Unusable> {
+        if self.executed.contains(number) {
+            return Ok(());
+        }
+        let bytes = match operation {
+            Operation::Put(bytes) | Operation::PutDiff(bytes) => bytes.len() as u64,
+            Operation::Get(_) => 0,
+            Operation::Atomic(_) => 16,
+        };
+        self.inbox.charge(bytes, self.granted_bytes)?;
+        self.executed.execute(number, place, operation, regions)?;
+        let mut delivered = Vec::new();
+        self.inbox
+            .advance(self.executed.count(), regions, &mut delivered);
+        self.note_delivered(delivered, out);
+        Ok(())
+    }
+
+    fn handle_answer(&mut self, answer: &Answer<'_>, out: &mut Vec<Happening>) {
+        if self.outbox.note_answer(answer.operation) {
+            out.push(Happening::Answered {
+                operation: answer.operation,
+                result: answer.result.map(<[u8]>::to_vec),
+            });
+        }
+    }
+
+    fn note_delivered(&mut self, delivered: Vec<Delivered>, out: &mut Vec<Happening>) {
+        for delivered in delivered {
+            self.dirty.placed |= delivered.is_ordered;
+            if let Some(reason) = delivered.refused {
+                let name = (delivered.is_ordered, delivered.number);
+                self.rejections.insert(name, reason);
+                self.rejections_to_send.push_back(name);
+            }
+            out.push(Happening::Delivered(delivered));
+        }
+    }
+
+    fn handle_ack(&mut self, ack: &Ack, now_ns: u64) -> Result<(), Unusable> {
+        let is_limited = self.recovery.in_flight_bytes()
+            + u64::from(self.remote.datagram_bytes_max)
+            > self.window.bytes();
+        let outcome = self.recovery.on_ack(ack, now_ns).ok_or(Unusable::Ack)?;
+        if let Some(highest) = outcome.highest {
+            let rtt = (self.recovery.rtt.latest_ns(), self.recovery.rtt.min_ns());
+            let next = self.recovery.next();
+            self.window
+                .on_ack(outcome.arrived_bytes, highest, next, rtt, is_limited);
+        }
+        self.apply(outcome);
+        Ok(())
+    }
+
+    fn apply(&mut self, outcome: Outcome) {
+        for number in outcome.lost_numbers {
+            self.window.on_loss(number, self.recovery.next());
+        }
+        for part in outcome.arrived {
+            match part {
+                Part::Segment { message, range } => {
+                    self.outbox.note_segment(message, &range);
+                }
+                Part::Answer(number) => self.executed.note_arrived(number),
+                Part::Rejection(is_ordered, number) => {
+                    self.rejections.remove(&(is_ordered, number));
+                    self.dirty.placed = true;
+                }
+                Part::Operation(_) | Part::State => {}
+            }
+        }
+        outcome
+            .lost
+            .into_iter()
+            .for_each(|part| self.send_again(part));
+    }
+
+    fn send_again(&mut self, part: Part) {
+        match part {
+            Part::Segment { .. } | Part::Operation(_) => self.outbox.send_again(part),
+            Part::Answer(number) => self.executed.send_again(number),
+            Part::Rejection(is_ordered, number) => {
+                self.rejections_to_send.push_back((is_ordered, number));
+            }
+            Part::State => {
+                self.dirty = Dirty {
+                    grant: true,
+                    wanted: true,
+                    placed: true,
+                };
+            }
+        }
+    }
+
+    /// Returns the time of the next timeout; `None` if nothing waits for one.
+    pub fn timeout_ns(&self) -> Option<u64> {
+        let recovery = self.recovery.timeout_ns();
+        [recovery, self.ack_at_ns].into_iter().flatten().min()
+    }
+
+    /// Handles a timeout.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        let (outcome, probe) = self.recovery.on_timeout(now_ns);
+        self.apply(outcome);
+        if let Some(parts) = probe {
+            self.is_probe_due = true;
+            parts.into_iter().for_each(|part| self.send_again(part));
+            if self.recovery.probes() == 2 {
+                self.window.on_silence(self.recovery.next());
+            }
+        }
+    }
+
+    /// Builds the next packet in `out`. Returns false if nothing is to be sent now.
+    pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
+        let room = self.room_bytes();
+        let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
+        let has_window = self.recovery.in_flight_bytes() + datagram_bytes <= self.window.bytes();
+        let (mut body, mut parts) = (Vec::with_capacity(room), Vec::new());
+        let is_ack_due = self.ack_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        self.dirty.wanted |= self.is_short_of_credit();
+        let has_data = self.executed.is_ready()
+            || !self.rejections_to_send.is_empty()
+            || self.outbox.is_ready(self.credit_bytes);
+        let is_sending = self.is_probe_due || (has_window && has_data);
+        let has_state = self.dirty.grant || self.dirty.wanted || self.dirty.placed;
+        if !is_ack_due && !is_sending && !has_state && !self.is_closing {
+            return false;
+        }
+        if self.ack_at_ns.is_some() {
+            self.emit_ack(now_ns, &mut body);
+        }
+        self.emit_state(&mut body, &mut parts);
+        if is_sending {
+            self.emit_data(room, &mut body, &mut parts);
+        }
+        if self.is_probe_due && parts.is_empty() {
+            Record::Ping.emit(&mut body);
+            parts.push(Part::State);
+        }
+        self.is_probe_due = false;
+        if std::mem::take(&mut self.is_closing) {
+            Record::Close.emit(&mut body);
+        }
+        if body.is_empty() {
+            return false;
+        }
+        let has_more = self.executed.is_ready() || self.outbox.is_ready(self.credit_bytes);
+        let header = Header {
+            kind: Kind::Data,
+            wants_ack: !parts.is_empty() && !has_more,
+            receiver: self.remote.index,
+            number: self.recovery.next(),
+        };
+        self.seal
+            .seal(0, header.number, &header.to_bytes(), &body, out);
+        let bytes = if parts.is_empty() {
+            0
+        } else {
+            out.len() as u64
+        };
+        self.recovery.on_sent(now_ns, bytes, parts);
+        true
+    }
+
+    /// Returns whether the credit has changed what the peer should know: there is more to send than
+    /// it has granted. It learns this once per change.
+    fn is_short_of_credit(&mut self) -> bool {
+        let wanted = self.outbox.wanted_bytes();
+        let is_new = wanted > self.credit_bytes && wanted > self.outbox.announced_bytes;
+        if is_new {
+            self.outbox.announced_bytes = wanted;
+        }
+        is_new
+    }
+
+    fn emit_ack(&mut self, now_ns: u64, body: &mut Vec<u8>) {
+        let held_us = now_ns.saturating_sub(self.highest_at_ns) / 1000;
+        let ack = Ack {
+            delay_us: u32::try_from(held_us).unwrap_or(u32::MAX),
+            ranges: self.received.descending().take(ACK_RANGES_MAX).collect(),
+        };
+        if !ack.ranges.is_empty() {
+            Record::Ack(ack).emit(body);
+        }
+        (self.ack_at_ns, self.unacked) = (None, 0);
+    }
+
+    fn emit_state(&mut self, body: &mut Vec<u8>, parts: &mut Vec<Part>) {
+        let dirty = std::mem::take(&mut self.dirty);
+        if dirty.grant {
+            Record::Grant(self.granted_bytes).emit(body);
+        }
+        if dirty.wanted {
+            Record::Wanted(self.outbox.wanted_bytes()).emit(body);
+        }
+        if dirty.placed {
+            Record::Placed(self.placed()).emit(body);
+        }
+        if dirty.grant || dirty.wanted || dirty.placed {
+            parts.push(Part::State);
+        }
+    }
+
+    /// Returns the number of ordered messages that the peer may take as placed. A rejected one, and
+    /// those after it, follow when the peer has the rejection.
+    fn placed(&self) -> u64 {
+        let rejected = self.rejections.range((true, 0)..).next();
+        let delivered = self.inbox.ordered_delivered();
+        rejected.map_or(delivered, |((_, number), _)| delivered.min(*number))
+    }
+
+    fn emit_data(&mut self, room: usize, body: &mut Vec<u8>, parts: &mut Vec<Part>) {
+        while let Some(name) = self.rejections_to_send.front().copied() {
+            if body.len() + 12 > room {
+                return;
+            }
+            self.rejections_to_send.pop_front();
+            let Some(reason) = self.rejections.get(&name) else {
+                continue;
+            };
+            let record = Record::Rejection {
+                is_ordered: name.0,
+                message: name.1,
+                reason: *reason,
+            };
+            record.emit(body);
+            parts.push(Part::Rejection(name.0, name.1));
+        }
+        while let Some(number) = self.executed.emit(room.saturating_sub(body.len()), body) {
+            parts.push(Part::Answer(number));
+        }
+        while let Some(part) =
+            self.outbox
+                .emit(room.saturating_sub(body.len()), self.credit_bytes, body)
+        {
+            parts.push(part);
+        }
+    }
+}

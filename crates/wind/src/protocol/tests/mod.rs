@@ -1,0 +1,480 @@
+//! Endpoints on a simulated network, under seeds.
+
+mod history;
+mod world;
+
+use crate::protocol::endpoint::{Event, Lost, MessageId, PeerId};
+use crate::protocol::model::{Atomic, Class, Mode, Operation, Place};
+use crate::protocol::outbox::Message;
+use crate::protocol::testing::KEY;
+use history::{History, Submitted};
+use kumi_multilink::secure::Seal;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use world::{DELAY_NS, Faults, World};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+fn plain(class: Class, data: Vec<u8>) -> Message {
+    Message {
+        class,
+        mode: Mode::MessageThrough,
+        header: Vec::new(),
+        data: vec![data],
+        place: None,
+    }
+}
+
+fn at(offset: u64) -> Place {
+    Place {
+        region: 0,
+        key: KEY,
+        offset,
+    }
+}
+
+/// Connects endpoint 0 to endpoint 1 and returns its name for it.
+fn connected(world: &mut World) -> PeerId {
+    let peer = world.endpoints[0].connect(1, 0).unwrap();
+    let is_up =
+        |_: &World, index: usize, event: Event| index == 1 && matches!(event, Event::Connected(_));
+    assert!(world.run_until(SECOND, is_up), "no session");
+    peer
+}
+
+/// A random program: messages of all classes and modes between all endpoints. Returns the number of
+/// messages.
+fn mixed_messages(seed: u64, faults: Faults, count: usize) -> usize {
+    let hosts = 2 + (seed % 2) as usize;
+    let mut world = World::new(hosts, seed, faults, |config| {
+        config.first_bytes = 16 << 10;
+        config.budget_bytes = 64 << 10;
+    });
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut histories: BTreeMap<(usize, usize), History> = BTreeMap::new();
+    let mut names: HashMap<(usize, PeerId, MessageId), usize> = HashMap::new();
+    let (mut submitted, mut finished) = (0, 0);
+    // Each endpoint's peers by its own names for them.
+    let mut peers: BTreeMap<(usize, usize), PeerId> = BTreeMap::new();
+    for from in 0..hosts {
+        for to in (0..hosts).filter(|to| *to != from) {
+            peers.insert((from, to), world.endpoints[from].connect(to, 0).unwrap());
+        }
+    }
+    let mut next_ns = 0;
+    loop {
+        if submitted < count && world.now_ns >= next_ns {
+            for _ in 0..rng.usize(1..6).min(count - submitted) {
+                let from = rng.usize(..hosts);
+                let to = (from + rng.usize(1..hosts)) % hosts;
+                let peer = peers[&(from, to)];
+                let history = histories.entry((from, to)).or_default();
+                let index = history.submitted.len();
+                let class = Class::ALL[rng.usize(..3)];
+                let bytes = [0, 1, 64, 500, 3_000, 20_000][rng.usize(..6)];
+                let header = (index as u64).to_be_bytes().to_vec();
+                let data: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(bytes).collect();
+                let contents = [&header[..], &data].concat();
+                let message = Message {
+                    header,
+                    ..plain(class, data)
+                };
+                let name = world.endpoints[from].send(peer, message).unwrap();
+                history.submitted.push(Submitted { class, contents });
+                names.insert((from, peer, name), index);
+                submitted += 1;
+            }
+            next_ns = world.now_ns + rng.u64(..300_000);
+        }
+        for index in 0..hosts {
+            while let Some(event) = world.endpoints[index].poll_event() {
+                match event {
+                    Event::Message(peer, message) => {
+                        let from = world.endpoints[index].address(peer).unwrap();
+                        let number = u64::from_be_bytes(message.header[..].try_into().unwrap());
+                        let contents = [&message.header[..], &message.data].concat();
+                        let history = histories.get_mut(&(from, index)).unwrap();
+                        history.delivered.push((number as usize, contents));
+                        finished += 1;
+                    }
+                    Event::Placed(peer, name) => {
+                        let to = world.endpoints[index].address(peer).unwrap();
+                        let history = histories.get_mut(&(index, to)).unwrap();
+                        let deliveries = history.delivered.len();
+                        history
+                            .placed
+                            .push((names[&(index, peer, name)], deliveries));
+                    }
+                    Event::Connected(_) => {}
+                    other => panic!("seed {seed}: {other:?}"),
+                }
+            }
+        }
+        let end_ns = if submitted < count {
+            next_ns.max(world.now_ns)
+        } else {
+            world.now_ns + SECOND
+        };
+        if !world.step(end_ns) {
+            if submitted == count {
+                break;
+            }
+            world.now_ns = next_ns;
+        }
+    }
+    assert_eq!(finished, count, "seed {seed} {faults:?}");
+    for (pair, history) in &histories {
+        history
+            .check(true)
+            .unwrap_or_else(|error| panic!("seed {seed} {pair:?}: {error}"));
+    }
+    count
+}
+
+#[test]
+fn messages__all_classes_under_faults__keep_the_order_and_arrive_once() {
+    let reordering = Faults {
+        reordering: 0.3,
+        late_ns: 400_000,
+        ..Faults::NONE
+    };
+    let loss = |loss| Faults {
+        loss,
+        ..Faults::NONE
+    };
+    let all = Faults {
+        loss: 0.05,
+        duplication: 0.2,
+        ..reordering
+    };
+    for seed in 0..30 {
+        for faults in [Faults::NONE, loss(0.01), loss(0.2), reordering, all] {
+            mixed_messages(seed, faults, 150);
+        }
+    }
+}
+
+#[test]
+fn synchronous_message__on_an_idle_path__takes_one_round_trip() {
+    let mut world = World::new(2, 1, Faults::NONE, |_| {});
+    let peer = connected(&mut world);
+    world.run_until(world.now_ns + 10 * MS, |_, _, _| false);
+    let began_ns = world.now_ns;
+    world.endpoints[0]
+        .send(peer, plain(Class::Synchronous, vec![1]))
+        .unwrap();
+    let is_placed = |_: &World, _: usize, event: Event| matches!(event, Event::Placed(..));
+    assert!(world.run_until(began_ns + SECOND, is_placed));
+    let took_ns = world.now_ns - began_ns;
+    assert!(took_ns < 2 * DELAY_NS + 2_000, "{took_ns} ns");
+}
+
+#[test]
+fn direct_modes__each_mode__writes_to_the_region_and_notifies_as_it_says() {
+    for mode in Mode::ALL.into_iter().filter(|mode| mode.is_direct()) {
+        for class in Class::ALL {
+            let mut world = World::new(2, 2, Faults::NONE, |_| {});
+            let peer = connected(&mut world);
+            let twin = vec![0; 5_000];
+            let mut now = twin.clone();
+            now[10..20].fill(5);
+            now[4_000..4_999].fill(6);
+            let data = match mode.is_diff() {
+                true => world.endpoints[0].diff_parts(&twin, &now, class, mode),
+                false => vec![now.clone()],
+            };
+            let message = Message {
+                class,
+                mode,
+                header: b"head".to_vec(),
+                data,
+                place: Some(at(100)),
+            };
+            world.endpoints[0].send(peer, message).unwrap();
+            let mut headers = Vec::new();
+            world.run_until(world.now_ns + 100 * MS, |_, index, event| {
+                if let (1, Event::Message(_, message)) = (index, event) {
+                    assert_eq!((message.mode, message.place), (mode, Some(at(100))));
+                    headers.push((message.header, message.data));
+                }
+                false
+            });
+            assert_eq!(
+                world.memories[1].bytes[100..5_100],
+                now,
+                "{mode:?} {class:?}"
+            );
+            let expected = if mode.notifies() {
+                vec![(b"head".to_vec(), vec![])]
+            } else {
+                vec![]
+            };
+            assert_eq!(headers, expected, "{mode:?} {class:?}");
+        }
+    }
+}
+
+#[test]
+fn ordered_direct_messages__to_one_place_under_loss__leave_the_last_ones_data() {
+    let faults = Faults {
+        loss: 0.2,
+        reordering: 0.5,
+        late_ns: 300_000,
+        duplication: 0.1,
+    };
+    for seed in 0..20 {
+        let mut world = World::new(2, seed, faults, |_| {});
+        let peer = world.endpoints[0].connect(1, 0).unwrap();
+        for value in 1..=30 {
+            let message = Message {
+                mode: Mode::DirectMap,
+                place: Some(at(0)),
+                ..plain(Class::Ordered, vec![value; 3_000])
+            };
+            world.endpoints[0].send(peer, message).unwrap();
+        }
+        world.run_until(5 * SECOND, |_, _, _| false);
+        assert!(
+            world.memories[1].bytes[..3_000]
+                .iter()
+                .all(|byte| *byte == 30),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn operations__under_faults__are_executed_exactly_once() {
+    let faults = Faults {
+        loss: 0.1,
+        duplication: 0.3,
+        reordering: 0.3,
+        late_ns: 500_000,
+    };
+    for seed in 0..10 {
+        let mut world = World::new(3, seed, faults, |_| {});
+        let mut open = BTreeSet::new();
+        for from in [0, 2] {
+            let peer = world.endpoints[from].connect(1, 0).unwrap();
+            for _ in 0..200 {
+                let add = Operation::Atomic(Atomic::FetchAdd(1));
+                let number = world.endpoints[from].operate(peer, at(8), add).unwrap();
+                open.insert((from, number));
+            }
+            let put = Operation::Put(vec![from as u8 + 1; 1_000]);
+            open.insert((
+                from,
+                world.endpoints[from]
+                    .operate(peer, at(2_000 * from as u64 + 64), put)
+                    .unwrap(),
+            ));
+            let get = Operation::Get(8);
+            open.insert((
+                from,
+                world.endpoints[from].operate(peer, at(8), get).unwrap(),
+            ));
+        }
+        let mut words = BTreeSet::new();
+        let is_done = world.run_until(20 * SECOND, |_, index, event| {
+            if let Event::Answered(_, number, result) = event {
+                assert!(open.remove(&(index, number)), "seed {seed}: answered twice");
+                let bytes = result.unwrap();
+                if number < 200 {
+                    let word = u64::from_be_bytes(bytes.try_into().unwrap());
+                    assert!(words.insert(word), "seed {seed}: {word} twice");
+                }
+            }
+            open.is_empty()
+        });
+        assert!(is_done, "seed {seed}: {open:?}");
+        assert_eq!(
+            words.into_iter().collect::<Vec<_>>(),
+            (0..400).collect::<Vec<u64>>()
+        );
+        let memory = &world.memories[1].bytes;
+        assert_eq!(u64::from_ne_bytes(memory[8..16].try_into().unwrap()), 400);
+        assert!(memory[4_064..5_064].iter().all(|byte| *byte == 3));
+    }
+}
+
+#[test]
+fn message__to_a_region_without_its_key__is_rejected_and_changes_nothing() {
+    let mut world = World::new(2, 5, Faults::NONE, |_| {});
+    let peer = connected(&mut world);
+    let place = Place {
+        key: [0; 16],
+        ..at(0)
+    };
+    let message = Message {
+        mode: Mode::HeaderThrough,
+        place: Some(place),
+        ..plain(Class::Synchronous, vec![9; 10])
+    };
+    let name = world.endpoints[0].send(peer, message).unwrap();
+    let mut events = Vec::new();
+    world.run_until(world.now_ns + 100 * MS, |_, index, event| {
+        events.push((index, event));
+        false
+    });
+    let rejected = (
+        0,
+        Event::Rejected(peer, name, crate::protocol::model::Refused::Region),
+    );
+    assert!(events.contains(&rejected), "{events:?}");
+    assert!(
+        !events
+            .iter()
+            .any(|(_, event)| matches!(event, Event::Message(..) | Event::Placed(..)))
+    );
+    assert!(world.memories[1].bytes.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn program__that_does_not_read__stops_its_senders_within_the_credit() {
+    let mut world = World::new(2, 6, Faults::NONE, |config| {
+        config.first_bytes = 4 << 10;
+        config.budget_bytes = 32 << 10;
+    });
+    let peer = connected(&mut world);
+    for _ in 0..200 {
+        world.endpoints[0]
+            .send(peer, plain(Class::Ordered, vec![1; 1_000]))
+            .unwrap();
+    }
+    while world.step(2 * SECOND) {}
+    let waiting = world.endpoints[0].unsent_bytes(peer);
+    assert!(
+        waiting > 200_000 - 40_000,
+        "{waiting} bytes wait at the sender"
+    );
+    let mut received = 0;
+    world.run_until(10 * SECOND, |_, _, event| {
+        received += usize::from(matches!(event, Event::Message(..)));
+        received == 200
+    });
+    assert_eq!(received, 200);
+}
+
+#[test]
+fn peer__restarted_or_silent__is_reported_and_can_be_reached_again() {
+    let mut world = World::new(2, 7, Faults::NONE, |_| {});
+    let peer = connected(&mut world);
+    let mut config = crate::protocol::endpoint::Config::new([3; 32], 99);
+    config.seal = kumi_multilink::secure::Seal::Plain;
+    world.restart(1, config);
+    world.endpoints[0]
+        .send(peer, plain(Class::Ordered, vec![1]))
+        .unwrap();
+    let mut events = Vec::new();
+    world.run_until(world.now_ns + SECOND, |_, index, event| {
+        events.push((index, event));
+        false
+    });
+    let has = |event| events.contains(&(0, event));
+    assert!(has(Event::Lost(peer, Lost::Restarted)), "{events:?}");
+    let again = world.endpoints[0].connect(1, world.now_ns).unwrap();
+    assert!(again != peer && has(Event::Connected(again)), "{events:?}");
+    let peer = again;
+    world.faults.loss = 1.0;
+    world.endpoints[0]
+        .send(peer, plain(Class::Ordered, vec![2]))
+        .unwrap();
+    let began_ns = world.now_ns;
+    let is_lost = |_: &World, index: usize, event: Event| {
+        (index, event) == (0, Event::Lost(peer, Lost::Silent))
+    };
+    assert!(world.run_until(began_ns + 10 * SECOND, is_lost));
+    assert!(
+        world.now_ns - began_ns <= 4 * SECOND,
+        "{} ns",
+        world.now_ns - began_ns
+    );
+}
+
+#[test]
+fn incast__32_senders_through_a_shallow_port__loses_almost_nothing_and_fills_the_link() {
+    let mut world = World::new(33, 8, Faults::NONE, |config| {
+        config.first_bytes = 1_000;
+        config.budget_bytes = 16 << 10;
+    });
+    (world.rate, world.port_bytes) = (0.125, 64 << 10);
+    let message_bytes = 200_000;
+    for from in 1..33 {
+        let peer = world.endpoints[from].connect(0, 0).unwrap();
+        world.endpoints[from]
+            .send(peer, plain(Class::Unordered, vec![0; message_bytes]))
+            .unwrap();
+    }
+    let mut left = 32;
+    let is_done = world.run_until(10 * SECOND, |_, _, event| {
+        left -= usize::from(matches!(event, Event::Message(..)));
+        left == 0
+    });
+    assert!(is_done, "{left} messages are missing");
+    // A datagram of 1452 bytes has 1378 bytes of a message, and 1518 on the wire.
+    let ideal_ns = (32 * message_bytes) as f64 / 0.125 * 1518.0 / 1378.0;
+    let share = ideal_ns / world.now_ns as f64;
+    let lost = world.dropped as f64 / world.sent as f64;
+    assert!(
+        share > 0.95 && lost < 0.001,
+        "{share:.3} of the link, {lost:.4} lost"
+    );
+}
+
+/// Random datagrams, and damaged copies of real ones, in the plain and in the sealed setting.
+#[test]
+fn datagrams__random_or_damaged__never_panic_and_write_only_with_the_key() {
+    for seed in 0..20 {
+        let mut world = World::new(2, seed, Faults::NONE, |config| {
+            config.seal = [Seal::Plain, Seal::Encrypt][seed as usize % 2];
+        });
+        let peer = connected(&mut world);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut real = Vec::new();
+        for _ in 0..50 {
+            let class = Class::ALL[rng.usize(..3)];
+            world.endpoints[0]
+                .send(peer, plain(class, vec![1; rng.usize(..3_000)]))
+                .unwrap();
+            let get = Operation::Get(rng.u16(..100));
+            world.endpoints[0].operate(peer, at(0), get).unwrap();
+            let mut out = Vec::new();
+            while world.endpoints[0]
+                .poll_transmit(world.now_ns, &mut out)
+                .is_some()
+            {
+                real.push(std::mem::take(&mut out));
+            }
+        }
+        for _ in 0..5_000 {
+            let bytes = rng.usize(..200);
+            let mut datagram = match rng.u8(..3) {
+                0 => std::iter::repeat_with(|| rng.u8(..)).take(bytes).collect(),
+                _ => real[rng.usize(..real.len())].clone(),
+            };
+            for _ in 0..rng.usize(1..4) {
+                if let Some(byte) = datagram.get_mut(rng.usize(..100)) {
+                    *byte = rng.u8(..);
+                }
+            }
+            let memory = &mut world.memories[1];
+            world.endpoints[1].handle_datagram(rng.usize(..3), &mut datagram, memory, world.now_ns);
+            world.endpoints[1].handle_timeout(world.now_ns);
+            while world.endpoints[1].poll_event().is_some() {}
+            world.endpoints[1].poll_transmit(world.now_ns, &mut Vec::new());
+        }
+        assert!(
+            world.memories[1].bytes.iter().all(|byte| *byte == 0),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn peers__4096_idle_ones__have_less_than_four_kibibytes_each() {
+    assert!(
+        size_of::<super::session::Session>() < 2_048,
+        "{}",
+        size_of::<super::session::Session>()
+    );
+}
