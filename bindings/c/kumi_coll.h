@@ -5,12 +5,12 @@
  * the bytes by its own means.
  *
  *    ranks = kumi_coll_ranks_new(file, hosts, count, error, sizeof error);
- *    work = kumi_coll_work_new(ranks, rank, &asked, error, sizeof error);
- *    while (!kumi_coll_work_is_over(work)) {
+ *    work = kumi_coll_work_new(ranks, rank, &request, error, sizeof error);
+ *    while (!kumi_coll_work_is_complete(work)) {
  *        while ((at = kumi_coll_work_begin(work, &step)) >= 0)
  *            ... begin it; chunks of two ranks keep their order, and control messages too ...
  *        ... wait for any step that was begun, and for each that is complete ...
- *            kumi_coll_work_over(work, at);
+ *            kumi_coll_work_complete(work, at);
  *    }
  *
  * A function that can fail returns NULL and writes the reason to `error`, at most `error_bytes`
@@ -45,9 +45,9 @@ enum kumi_coll_action {
     /* Receives a chunk and combines it with the content of its place. */
     KUMI_COLL_COMBINE,
     /* Sends a control message, which has no payload: the peer may continue. */
-    KUMI_COLL_TELL,
+    KUMI_COLL_GRANT,
     /* Receives a control message. */
-    KUMI_COLL_HEAR,
+    KUMI_COLL_AWAIT,
     /*
      * Sends a short chunk. The step is complete when it has been handed over. Chunks between two
      * ranks keep their order, whether they are sent or posted.
@@ -56,7 +56,7 @@ enum kumi_coll_action {
 };
 
 /* A collective, equal on all ranks. */
-struct kumi_coll_asked {
+struct kumi_coll_request {
     /* enum kumi_coll_operation */
     int32_t operation;
     /* Rank of the root, or 0 for a collective without one. */
@@ -76,7 +76,7 @@ struct kumi_coll_asked {
  * follows the plan for blocks of one length. `operation`, `root` and `block_bytes` are equal on all
  * ranks.
  */
-struct kumi_coll_like {
+struct kumi_coll_equal {
     /* KUMI_COLL_GATHER, KUMI_COLL_SCATTER or KUMI_COLL_ALL_TO_ALL. */
     int32_t operation;
     /* Rank of the root of a gather or scatter; else 0. */
@@ -110,8 +110,8 @@ struct kumi_coll_step {
 #else
 #define KUMI_COLL_ASSERT(claim) _Static_assert(claim, "the layout of KUMI_ABI")
 #endif
-KUMI_COLL_ASSERT(sizeof(struct kumi_coll_asked) == 32);
-KUMI_COLL_ASSERT(sizeof(struct kumi_coll_like) == 32);
+KUMI_COLL_ASSERT(sizeof(struct kumi_coll_request) == 32);
+KUMI_COLL_ASSERT(sizeof(struct kumi_coll_equal) == 32);
 KUMI_COLL_ASSERT(sizeof(struct kumi_coll_step) == 32);
 #undef KUMI_COLL_ASSERT
 #endif
@@ -141,12 +141,12 @@ struct kumi_coll_ranks *kumi_coll_ranks_in_job(const char *file, const char *con
                                                size_t error_bytes);
 
 /* Returns whether all ranks are on one switch, each with a link of its own. */
-int kumi_coll_ranks_is_flat(const struct kumi_coll_ranks *ranks);
+int kumi_coll_ranks_is_single_switch(const struct kumi_coll_ranks *ranks);
 
 /*
  * Returns whether the ranks are on several sites, so far apart that hops matter more than messages.
  */
-int kumi_coll_ranks_is_far(const struct kumi_coll_ranks *ranks);
+int kumi_coll_ranks_is_multi_site(const struct kumi_coll_ranks *ranks);
 
 /* Frees the network. No work of its ranks may exist. */
 void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);
@@ -156,13 +156,13 @@ void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);
  * parameters costs almost nothing.
  */
 struct kumi_coll_work *kumi_coll_work_new(const struct kumi_coll_ranks *ranks, int rank,
-                                          const struct kumi_coll_asked *asked, char *error,
+                                          const struct kumi_coll_request *request, char *error,
                                           size_t error_bytes);
 
 /* Returns the part of `rank`, which knows only the lengths of its own blocks. */
-struct kumi_coll_work *kumi_coll_work_like(const struct kumi_coll_ranks *ranks, int rank,
-                                           const struct kumi_coll_like *like, char *error,
-                                           size_t error_bytes);
+struct kumi_coll_work *kumi_coll_work_equal(const struct kumi_coll_ranks *ranks, int rank,
+                                            const struct kumi_coll_equal *equal, char *error,
+                                            size_t error_bytes);
 
 /* Returns the number of the next step to begin now, or -1. */
 int64_t kumi_coll_work_begin(struct kumi_coll_work *work, struct kumi_coll_step *step);
@@ -171,9 +171,9 @@ int64_t kumi_coll_work_begin(struct kumi_coll_work *work, struct kumi_coll_step 
  * Completes a step. For a send, the peer has begun to receive it, which limits the bytes in flight.
  * For a receive, the chunk is in its place.
  */
-void kumi_coll_work_over(struct kumi_coll_work *work, int64_t step);
+void kumi_coll_work_complete(struct kumi_coll_work *work, int64_t step);
 
-int kumi_coll_work_is_over(const struct kumi_coll_work *work);
+int kumi_coll_work_is_complete(const struct kumi_coll_work *work);
 
 /* Returns the predicted time of the whole collective, in seconds. */
 double kumi_coll_work_predicted_s(const struct kumi_coll_work *work);

@@ -160,9 +160,9 @@ size_t kumi_group_lost(const struct kumi_group *group, int32_t *ranks, size_t ro
 int kumi_group_shrink(struct kumi_group *group, int64_t limit_ms, char *error, size_t error_bytes);
 
 /*
- * A collective, equal on all ranks except for its tables. `bytes` is as in struct kumi_coll_asked:
- * bytes of each rank's block, of block from * ranks + to, or of the whole vector. The tables point
- * to
+ * A collective, equal on all ranks except for its tables. `bytes` is as in struct
+ * kumi_coll_request: bytes of each rank's block, of block from * ranks + to, or of the whole vector.
+ * The tables point to
  *
  *                    from                                 to
  *  gather            this rank's block                    on the root: each rank's
@@ -231,7 +231,7 @@ void kumi_ticket_free(struct kumi_ticket *ticket);
 struct kumi_queue;
 struct kumi_queue *kumi_queue_new(void);
 void kumi_queue_free(struct kumi_queue *queue);
-void kumi_ticket_tell(const struct kumi_ticket *ticket, const struct kumi_queue *queue, uint64_t name);
+void kumi_ticket_notify(const struct kumi_ticket *ticket, const struct kumi_queue *queue, uint64_t name);
 int kumi_queue_next(const struct kumi_queue *queue, int64_t limit_ms, uint64_t *name);
 
 /* Executes a collective, and waits for it. */

@@ -14,7 +14,7 @@
  * again. A member added at the end of a struct that begins with its `size` is no such change. The
  * build reads this line.
  */
-#define KUMI_ABI 2
+#define KUMI_ABI 3
 
 #ifdef __cplusplus
 extern "C" {

@@ -42,7 +42,7 @@ static char *address(const struct run *run, const struct kumi_coll_step *step)
     const struct kumi_carried *carried = run->carried;
     uint64_t block = step->block;
     char **table = is_send(step) ? carried->out : carried->in;
-    int operation = carried->like.block_bytes > 0 ? carried->like.operation : carried->asked.operation;
+    int operation = carried->equal.block_bytes > 0 ? carried->equal.operation : carried->request.operation;
     if (operation == KUMI_COLL_ALL_TO_ALL) {
         uint64_t size = (uint64_t)run->of->size;
         block = is_send(step) ? block % size : block / size;
@@ -78,7 +78,7 @@ static int begin(const struct run *run, struct kumi_begun *begun, void *request)
             return KUMI_MPI_NOTHING_TO_CALL;
         return abi->Irecv(begun->scratch, bytes, abi->byte, peer, kumi_tag(own, KUMI_TAG_CHUNK), inside,
                           request);
-    case KUMI_COLL_TELL:
+    case KUMI_COLL_GRANT:
         return abi->Isend(NULL, 0, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CONTROL), inside, request);
     default:
         return abi->Irecv(NULL, 0, abi->byte, peer, kumi_tag(own, KUMI_TAG_CONTROL), inside, request);
@@ -114,7 +114,7 @@ static int complete(struct run *run, struct kumi_begun *begun, const char *statu
     const struct kumi_carried *carried = run->carried;
     int error = check_length(run, begun, status);
     if (error == 0 && begun->scratch != NULL && begun->step.bytes > 0) {
-        int elements = (int)(begun->step.bytes / carried->asked.element_bytes);
+        int elements = (int)(begun->step.bytes / carried->request.element_bytes);
         error = run->of->abi->Reduce_local(begun->scratch, address(run, &begun->step), elements,
                                            carried->type, carried->operation);
     }
@@ -196,7 +196,7 @@ static int complete_all(struct run *run, int finished, int error)
         if (error == 0)
             error = complete(run, begun, flight->statuses + (size_t)i * abi->status_bytes);
         if (error == 0)
-            run->of->job->planner->work_over(run->work, begun->number);
+            run->of->job->planner->work_complete(run->work, begun->number);
         free(begun->scratch);
         begun->number = -1;
     }
@@ -237,7 +237,7 @@ static int carry_out(struct run *run)
     memcpy(flight->requests, run->of->failure, abi->request_bytes);
     flight->begun[NEWS] = (struct kumi_begun){.number = INT64_MAX};
     flight->count = 1;
-    while (!planner->work_is_over(run->work)) {
+    while (!planner->work_is_complete(run->work)) {
         int error = begin_all(run), finished = 0;
         if (error != 0)
             return error;
@@ -278,7 +278,7 @@ static void abandon(struct run *run)
     for (int i = NEWS + 1; i < run->flight.count; i++) {
         struct kumi_begun *begun = &run->flight.begun[i];
         void *request = run->flight.requests + (size_t)i * abi->request_bytes;
-        if (is_send(&begun->step) || begun->step.action == KUMI_COLL_TELL)
+        if (is_send(&begun->step) || begun->step.action == KUMI_COLL_GRANT)
             continue;
         if (abi->Cancel(request) == 0)
             abi->Wait(request, abi->status_ignore);
@@ -291,13 +291,13 @@ int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
     char message[ERROR_BYTES] = "";
     const struct kumi_planner *planner = of->job->planner;
     struct run run = {.of = of, .carried = carried, .name = name, .stall = {.of = of}};
-    if (carried->like.block_bytes > 0) {
-        struct kumi_coll_like like = carried->like;
-        like.out_bytes = carried->out_bytes;
-        like.in_bytes = carried->in_bytes;
-        run.work = planner->work_like(of->ranks, of->rank, &like, message, sizeof(message));
+    if (carried->equal.block_bytes > 0) {
+        struct kumi_coll_equal equal = carried->equal;
+        equal.out_bytes = carried->out_bytes;
+        equal.in_bytes = carried->in_bytes;
+        run.work = planner->work_equal(of->ranks, of->rank, &equal, message, sizeof(message));
     } else {
-        run.work = planner->work_new(of->ranks, of->rank, &carried->asked, message, sizeof(message));
+        run.work = planner->work_new(of->ranks, of->rank, &carried->request, message, sizeof(message));
     }
     if (run.work == NULL) {
         fprintf(stderr, "kumi: rank %d: %s: %s\n", of->rank, name, message);

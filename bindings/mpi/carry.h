@@ -6,15 +6,15 @@
 #include "communicator.h"
 
 struct kumi_carried {
-    /* The collective: `like` if its `block_bytes` is not 0, otherwise `asked`. */
-    struct kumi_coll_asked asked;
-    struct kumi_coll_like like;
+    /* The collective: `equal` if its `block_bytes` is not 0, otherwise `request`. */
+    struct kumi_coll_request request;
+    struct kumi_coll_equal equal;
     /*
      * Addresses from which blocks are sent and at which they are received, by rank. For an
      * operation on one vector, a single address each.
      */
     char **out, **in;
-    /* Sizes of these blocks in bytes. For `like` only. */
+    /* Sizes of these blocks in bytes. For `equal` only. */
     const uint64_t *out_bytes, *in_bytes;
     /* Datatype and operation. For collectives that combine blocks only. */
     kumi_handle type, operation;

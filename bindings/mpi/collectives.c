@@ -26,7 +26,7 @@ bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least)
     struct kumi_communicator *of = call->of;
     if (bytes >= least)
         return true;
-    if (!of->is_far || bytes == 0)
+    if (!of->is_multi_site || bytes == 0)
         return false;
     /*
      * Some of the job's hosts are on different sites. The network of this communicator shows
@@ -36,7 +36,7 @@ bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least)
         kumi_failed(call, "cannot create the network of the communicator", 0);
         return true;
     }
-    return of->is_far;
+    return of->is_multi_site;
 }
 
 bool kumi_open(struct call *call)
@@ -110,7 +110,7 @@ static const struct replaced none;
 static bool is_asked_for(const struct replaced *of)
 {
     bool is_left = kumi_coll_is_automatic() && of->automatic == NEVER;
-    return kumi_coll_asked_for(of->name) && !is_left && !(of->is_reduction && kumi_coll_is_reproducible());
+    return kumi_coll_is_requested(of->name) && !is_left && !(of->is_reduction && kumi_coll_is_reproducible());
 }
 
 /* Returns the replacement of a function, or `none` if it is not replaced or not requested. */

@@ -133,7 +133,7 @@ static struct kumi_communicator *make(const struct kumi_job *job, kumi_handle co
     of->comm = comm;
     of->rank = rank;
     of->size = size;
-    of->is_far = job->is_far;
+    of->is_multi_site = job->is_multi_site;
     bool is_planned = find_job_ranks(of);
     if (is_planned)
         find_hosts(of);
@@ -191,8 +191,8 @@ bool kumi_communicator_network(struct kumi_communicator *of)
         fprintf(stderr, "kumi: rank %d: %s\n", of->rank, error);
         return false;
     }
-    of->is_flat = job->planner->ranks_is_flat(of->ranks);
-    of->is_far = job->planner->ranks_is_far(of->ranks);
+    of->is_single_switch = job->planner->ranks_is_single_switch(of->ranks);
+    of->is_multi_site = job->planner->ranks_is_multi_site(of->ranks);
     return true;
 }
 

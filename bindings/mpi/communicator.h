@@ -22,12 +22,12 @@ struct kumi_communicator {
     /*
      * True if all ranks are on one switch, each with a link of its own. Valid once `ranks` is set.
      */
-    bool is_flat;
+    bool is_single_switch;
     /*
      * True if ranks may be on different sites, where hops cost more than bytes. Short collectives
      * are then planned too. Exact once `ranks` is set.
      */
-    bool is_far;
+    bool is_multi_site;
     /* Number under which each rank receives (tags.h), by rank. NULL until the first collective. */
     int *numbers;
     /* Receive that completes when another rank's plan fails. Posted once `numbers` is set. */

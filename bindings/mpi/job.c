@@ -101,7 +101,7 @@ static bool find_network(void)
             fprintf(stderr, "kumi: collectives are left to the MPI library: %s\n", error);
         return false;
     }
-    job.is_far = job.planner->ranks_is_far(ranks);
+    job.is_multi_site = job.planner->ranks_is_multi_site(ranks);
     job.planner->ranks_free(ranks);
     return true;
 }

@@ -25,7 +25,7 @@ struct kumi_job {
     const char *hosts;
     const int *host_of;
     /* True if some hosts are on different sites. */
-    bool is_far;
+    bool is_multi_site;
     /* True if KUMI_COLL is `auto`. */
     bool is_automatic;
 };

@@ -69,7 +69,7 @@ bool kumi_alltoall(struct call *call)
     if (call->result == 0)
         kumi_exchange(
             call, &both,
-            (struct kumi_carried){.like = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = bytes}});
+            (struct kumi_carried){.equal = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = bytes}});
     return true;
 }
 
@@ -104,8 +104,8 @@ void kumi_rooted(struct call *call, const struct kumi_rooted *rooted, struct kum
             table[of->rank] = own.at[0];
             bytes[of->rank] = own.bytes[0];
         }
-        carried.like.operation = is_gather ? KUMI_COLL_GATHER : KUMI_COLL_SCATTER;
-        carried.like.root = root;
+        carried.equal.operation = is_gather ? KUMI_COLL_GATHER : KUMI_COLL_SCATTER;
+        carried.equal.root = root;
         carried.out = carried.in = table;
         carried.out_bytes = carried.in_bytes = bytes;
         kumi_carry_call(call, carried);
@@ -147,7 +147,7 @@ static bool rooted_alike(struct call *call, bool is_gather, int many_at, int one
     if (call->result == 0 && is_root && !rooted.in_place)
         call->result = kumi_judge_buffers(call, &rooted.many, &rooted.one);
     if (call->result == 0)
-        kumi_rooted(call, &rooted, (struct kumi_carried){.like = {.block_bytes = bytes}});
+        kumi_rooted(call, &rooted, (struct kumi_carried){.equal = {.block_bytes = bytes}});
     return true;
 }
 
@@ -176,10 +176,10 @@ static void gather_to_all(struct call *call, const struct kumi_buffer *to, const
         uint64_t own_bytes = all.bytes[of->rank];
         if (!in_place)
             copy(all.at[of->rank], own.at[0], own_bytes < own.bytes[0] ? own_bytes : own.bytes[0]);
-        kumi_carry_call(call, (struct kumi_carried){.asked = {.operation = KUMI_COLL_ALL_GATHER,
-                                                              .bytes = all.bytes,
-                                                              .blocks = (size_t)of->size,
-                                                              .element_bytes = 1},
+        kumi_carry_call(call, (struct kumi_carried){.request = {.operation = KUMI_COLL_ALL_GATHER,
+                                                                .bytes = all.bytes,
+                                                                .blocks = (size_t)of->size,
+                                                                .element_bytes = 1},
                                                     .out = all.at,
                                                     .in = all.at});
         if (call->result == 0 && !kumi_blocks_write_back(&all, of, to))
@@ -236,11 +236,11 @@ bool kumi_bcast(struct call *call)
     if (!kumi_blocks_open(&whole, of, &vector, of->rank == root)) {
         kumi_failed(call, "out of memory for a vector, or the datatype cannot be packed", 0);
     } else {
-        kumi_carry_call(call, (struct kumi_carried){.asked = {.operation = KUMI_COLL_BROADCAST,
-                                                              .root = root,
-                                                              .bytes = whole.bytes,
-                                                              .blocks = 1,
-                                                              .element_bytes = 1},
+        kumi_carry_call(call, (struct kumi_carried){.request = {.operation = KUMI_COLL_BROADCAST,
+                                                                .root = root,
+                                                                .bytes = whole.bytes,
+                                                                .blocks = 1,
+                                                                .element_bytes = 1},
                                                     .out = whole.at,
                                                     .in = whole.at});
         if (call->result == 0 && of->rank != root && !kumi_blocks_write_back(&whole, of, &vector))
@@ -260,11 +260,11 @@ bool kumi_barrier(struct call *call)
     char no_byte, *vector = &no_byte;
     if (!kumi_is_long(call, 1, UINT64_MAX) || !kumi_open(call))
         return false;
-    kumi_carry_call(
-        call,
-        (struct kumi_carried){
-            .asked = {.operation = KUMI_COLL_ALL_REDUCE, .bytes = &nothing, .blocks = 1, .element_bytes = 1},
-            .out = &vector,
-            .in = &vector});
+    kumi_carry_call(call, (struct kumi_carried){.request = {.operation = KUMI_COLL_ALL_REDUCE,
+                                                            .bytes = &nothing,
+                                                            .blocks = 1,
+                                                            .element_bytes = 1},
+                                                .out = &vector,
+                                                .in = &vector});
     return true;
 }

@@ -40,13 +40,13 @@ static bool load(struct kumi_planner *planner)
     FIND(network_digest)
     FIND(ranks_in_job)
     FIND(ranks_free)
-    FIND(ranks_is_flat)
-    FIND(ranks_is_far)
+    FIND(ranks_is_single_switch)
+    FIND(ranks_is_multi_site)
     FIND(work_new)
-    FIND(work_like)
+    FIND(work_equal)
     FIND(work_begin)
-    FIND(work_over)
-    FIND(work_is_over)
+    FIND(work_complete)
+    FIND(work_is_complete)
     FIND(work_free)
 #undef FIND
 #undef FIND_AS
@@ -104,7 +104,7 @@ bool kumi_coll_is_reproducible(void)
     return asked != NULL && strcmp(asked, "1") == 0;
 }
 
-bool kumi_coll_asked_for(const char *name)
+bool kumi_coll_is_requested(const char *name)
 {
     if (!kumi_coll_is_on())
         return false;

@@ -14,13 +14,13 @@ struct kumi_planner {
     __typeof__(kumi_coll_network_digest) *network_digest;
     __typeof__(kumi_coll_ranks_in_job) *ranks_in_job;
     __typeof__(kumi_coll_ranks_free) *ranks_free;
-    __typeof__(kumi_coll_ranks_is_flat) *ranks_is_flat;
-    __typeof__(kumi_coll_ranks_is_far) *ranks_is_far;
+    __typeof__(kumi_coll_ranks_is_single_switch) *ranks_is_single_switch;
+    __typeof__(kumi_coll_ranks_is_multi_site) *ranks_is_multi_site;
     __typeof__(kumi_coll_work_new) *work_new;
-    __typeof__(kumi_coll_work_like) *work_like;
+    __typeof__(kumi_coll_work_equal) *work_equal;
     __typeof__(kumi_coll_work_begin) *work_begin;
-    __typeof__(kumi_coll_work_over) *work_over;
-    __typeof__(kumi_coll_work_is_over) *work_is_over;
+    __typeof__(kumi_coll_work_complete) *work_complete;
+    __typeof__(kumi_coll_work_is_complete) *work_is_complete;
     __typeof__(kumi_coll_work_free) *work_free;
 };
 
@@ -61,6 +61,6 @@ KUMI_HIDDEN bool kumi_coll_is_reproducible(void);
  * Returns whether KUMI_COLL requests the collective. `name` is the MPI name in lower case without
  * its prefix. `all` and `auto` request every one.
  */
-KUMI_HIDDEN bool kumi_coll_asked_for(const char *name);
+KUMI_HIDDEN bool kumi_coll_is_requested(const char *name);
 
 #endif

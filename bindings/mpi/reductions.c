@@ -43,7 +43,7 @@ static bool is_long_part(struct call *call, uint64_t bytes, uint64_t parts, bool
         kumi_failed(call, "cannot create the network of the communicator", 0);
         return true;
     }
-    return !call->of->is_flat || call->of->is_far;
+    return !call->of->is_single_switch || call->of->is_multi_site;
 }
 
 /*
@@ -87,11 +87,11 @@ static bool reduction(struct call *call, int operation, int root)
     }
     if (!is_in_place(call, 0))
         copy(sum, memory(call, 0), bytes);
-    kumi_carry_call(call, (struct kumi_carried){.asked = {.operation = operation,
-                                                          .root = root < 0 ? 0 : root,
-                                                          .bytes = &bytes,
-                                                          .blocks = 1,
-                                                          .element_bytes = element_bytes},
+    kumi_carry_call(call, (struct kumi_carried){.request = {.operation = operation,
+                                                            .root = root < 0 ? 0 : root,
+                                                            .bytes = &bytes,
+                                                            .blocks = 1,
+                                                            .element_bytes = element_bytes},
                                                 .out = &sum,
                                                 .in = &sum,
                                                 .type = type,
@@ -132,10 +132,10 @@ static void scatter_sums(struct call *call, kumi_handle type, kumi_handle op, ui
             table[i] = next;
             next += bytes[i];
         }
-        kumi_carry_call(call, (struct kumi_carried){.asked = {.operation = KUMI_COLL_REDUCE_SCATTER,
-                                                              .bytes = bytes,
-                                                              .blocks = (size_t)of->size,
-                                                              .element_bytes = element_bytes},
+        kumi_carry_call(call, (struct kumi_carried){.request = {.operation = KUMI_COLL_REDUCE_SCATTER,
+                                                                .bytes = bytes,
+                                                                .blocks = (size_t)of->size,
+                                                                .element_bytes = element_bytes},
                                                     .out = table,
                                                     .in = table,
                                                     .type = type,

@@ -72,10 +72,10 @@ static void exchange_exactly(struct call *call, struct kumi_exchange *both, uint
         return;
     }
     kumi_exchange(call, both,
-                  (struct kumi_carried){.asked = {.operation = KUMI_COLL_ALL_TO_ALL,
-                                                  .bytes = all,
-                                                  .blocks = ranks * ranks,
-                                                  .element_bytes = 1}});
+                  (struct kumi_carried){.request = {.operation = KUMI_COLL_ALL_TO_ALL,
+                                                    .bytes = all,
+                                                    .blocks = ranks * ranks,
+                                                    .element_bytes = 1}});
 }
 
 bool kumi_alltoallv(struct call *call)
@@ -111,7 +111,7 @@ bool kumi_alltoallv(struct call *call)
     else
         kumi_exchange(call, &both,
                       (struct kumi_carried){
-                          .like = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = history->block_bytes}});
+                          .equal = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = history->block_bytes}});
     return true;
 }
 
@@ -138,7 +138,7 @@ static bool rooted_uneven(struct call *call, struct kumi_history *history, bool 
     if (call->result == 0 && is_root && !rooted.in_place)
         call->result = kumi_judge_buffers(call, &rooted.many, &rooted.one);
     if (call->result == 0)
-        kumi_rooted(call, &rooted, (struct kumi_carried){.like = {.block_bytes = history->block_bytes}});
+        kumi_rooted(call, &rooted, (struct kumi_carried){.equal = {.block_bytes = history->block_bytes}});
     return true;
 }
 

@@ -11,7 +11,7 @@ from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t,
 from typing import Any
 
 #: Interface number that this package requires: KUMI_ABI of bindings/c/kumi_version.h.
-ABI = 2
+ABI = 3
 CARD_BYTES = 512
 ERROR_BYTES = 1024
 
@@ -109,7 +109,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kumi_group_receive": (c_void_p, [c_void_p, c_int, c_uint64, c_void_p, c_uint64, *_SAY]),
     "kumi_ticket_wait": (c_int, [c_void_p, c_int64, POINTER(Done), *_SAY]),
     "kumi_ticket_free": (None, [c_void_p]),
-    "kumi_ticket_tell": (None, [c_void_p, c_void_p, c_uint64]),
+    "kumi_ticket_notify": (None, [c_void_p, c_void_p, c_uint64]),
     "kumi_queue_new": (c_void_p, []),
     "kumi_queue_next": (c_int, [c_void_p, c_int64, POINTER(c_uint64)]),
 }

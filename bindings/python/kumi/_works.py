@@ -182,7 +182,7 @@ class _Watcher:
         until = None if work._limit is None else time.monotonic() + work._limit
         with self._lock:
             self._watched[name] = (work, future, until)
-        _library.library().kumi_ticket_tell(work._pending._ticket, self._queue, name)
+        _library.library().kumi_ticket_notify(work._pending._ticket, self._queue, name)
 
     def _look(self) -> None:
         name = ctypes.c_uint64()

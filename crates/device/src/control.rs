@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Version of the format. It grows when a key changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Largest length of a request line, in bytes.
 const REQUEST_BYTES_MAX: u64 = 65_536;

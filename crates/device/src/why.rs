@@ -59,7 +59,7 @@ pub fn reasons(state: &Value) -> Vec<String> {
 
 fn link_reason(link: &Value, state: &Value) -> Option<String> {
     let (name, port) = (text(link, "name"), &state["facts"]["udp_port"]);
-    let record = &link["heard"];
+    let record = &link["received"];
     let is_multicast = state["facts"]["multicast"] != false;
     let reason = if link["gone"] == true {
         "the interface has been removed".to_owned()
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn reasons__each_fault__has_its_own_message() {
         let says = |link: Value| reasons(&state(link)).join("\n");
-        let link = |record: Value| json!({"name": "eth1", "carrier": true, "heard": record});
+        let link = |record: Value| json!({"name": "eth1", "carrier": true, "received": record});
         assert!(says(json!({"name": "eth1", "carrier": false})).contains("eth1: no carrier"));
         assert!(says(json!({"name": "eth1", "gone": true})).contains("removed"));
         let stranger = json!({"ms_ago": 9, "wrong_key": {"from": "fe80::1", "ms_ago": 9}});
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn reasons__peer_without_session__is_named() {
-        let mut state = state(json!({"name": "eth1", "carrier": true, "heard": {"ms_ago": 1}}));
+        let mut state = state(json!({"name": "eth1", "carrier": true, "received": {"ms_ago": 1}}));
         state["peers"] =
             json!([{"name": "h2", "up": false, "session": false}, {"name": "h3", "up": true}]);
         let reasons = reasons(&state);

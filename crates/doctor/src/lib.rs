@@ -10,7 +10,7 @@ use probes::{Finding, State};
 use std::process::ExitCode;
 
 /// Version of the JSON object's format.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// Arguments of `kumi doctor`.
 #[derive(Debug, clap::Args)]

@@ -35,10 +35,8 @@ pub struct Finding {
     /// State of the feature.
     pub state: State,
     /// Purpose of the feature, or the loss without it.
-    #[serde(rename = "why")]
     pub purpose: String,
     /// Command that repairs the feature, if a repair is needed.
-    #[serde(rename = "mend")]
     pub remedy: Option<String>,
     /// True if no command works without the feature.
     pub vital: bool,

@@ -80,7 +80,7 @@ fn link(port: &Port, core: &Endpoint, now_ns: u64) -> Value {
         "gro": port.may_coalesce,
         "send_errors": port.refused_sends,
         "gone": port.is_gone,
-        "heard": port.reception.state(now_ns),
+        "received": port.reception.state(now_ns),
     })
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 
 /// Version of the JSON format. It increases when the meaning of a key changes.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 /// Share of the observed time below which a loss is not printed. Chosen by judgement.
 const SHARE_MIN: f64 = 0.001;
 
@@ -46,7 +46,7 @@ fn json(report: &Report) -> Value {
             "lost_s": loss.lost_s,
             "summed_s": loss.summed_s,
             "count": loss.count,
-            "mend": loss.cause.mend(loss.place),
+            "remedy": loss.cause.mend(loss.place),
             "phases": loss.phases.iter().map(|phase| json!({
                 "phase": &*phase.name,
                 "summed_s": phase.summed_s,

@@ -5,7 +5,7 @@ use kumi_tcp::{Connection, Totals};
 use serde_json::{Value, json};
 
 /// Version of the JSON format. It increases when the meaning of a key changes.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 /// Arguments of `kumi tcp show`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let object = json!({
             "schema": SCHEMA,
             "congestion_control": "kumi",
-            "rung": tier.name(),
+            "tier": tier.name(),
             "mechanisms": mechanisms,
             "totals": totals_json(&totals),
             "connections": connections.iter().map(connection_json).collect::<Vec<_>>(),

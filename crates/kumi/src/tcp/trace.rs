@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Version of the format, in every line. It increases when the meaning of a key changes.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// Arguments of `kumi tcp trace`.
 #[derive(Debug, clap::Args)]
@@ -97,7 +97,7 @@ fn line(event: &Event) -> Value {
             let acked = ack.wrapping_sub(event.snd_una);
             json!({"acked_bytes": acked, "payload_bytes": payload_bytes})
         }
-        Kind::Retransmit(reason) => json!({"why": match reason {
+        Kind::Retransmit(reason) => json!({"reason": match reason {
             Retransmit::Fast => "fast",
             Retransmit::Timeout => "timeout",
             Retransmit::Probe => "probe",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Version of the JSON format.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// Collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -199,7 +199,7 @@ fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
                 with_earlier,
             } => json!({
                 "transfer": wait.transfer,
-                "until": "come",
+                "until": "received",
                 "missing_bytes": missing_bytes,
                 "with_earlier": with_earlier,
             }),

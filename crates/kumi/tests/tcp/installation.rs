@@ -177,7 +177,7 @@ fn tcp_down__unprivileged_user__is_refused_and_changes_nothing() {
     let down = kumi_as_nobody(&["tcp", "down"]).output().unwrap();
     assert!(!down.status.success());
     assert!(stderr(&down).contains("run as root"), "{}", stderr(&down));
-    assert_eq!(control.state()["rung"], "full");
+    assert_eq!(control.state()["tier"], "full");
 }
 
 #[test]
@@ -253,5 +253,5 @@ fn cgroup__removed_while_in_use__does_not_block_a_replacement_and_leaves_no_prog
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(count(), 0, "no process is left");
-    assert_eq!(control.state()["rung"], "full");
+    assert_eq!(control.state()["tier"], "full");
 }

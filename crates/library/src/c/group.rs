@@ -527,7 +527,7 @@ pub unsafe extern "C" fn kumi_queue_free(queue: *mut Arc<Queue>) {
 /// # Safety
 /// `ticket` comes from a function above, and `queue` from `kumi_queue_new`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_ticket_tell(
+pub unsafe extern "C" fn kumi_ticket_notify(
     ticket: *const Arc<Ticket>,
     queue: *const Arc<Queue>,
     name: u64,

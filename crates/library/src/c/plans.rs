@@ -25,10 +25,10 @@ pub struct CStep {
 
 const _: () = assert!(size_of::<CStep>() == 32);
 
-/// C layout of `struct kumi_coll_asked`: a request.
+/// C layout of `struct kumi_coll_request`: a request.
 #[repr(C)]
 #[derive(Debug)]
-pub struct CAsked {
+pub struct CRequest {
     operation: i32,
     root: i32,
     bytes: *const u64,
@@ -36,12 +36,12 @@ pub struct CAsked {
     element_bytes: u64,
 }
 
-const _: () = assert!(size_of::<CAsked>() == 32);
+const _: () = assert!(size_of::<CRequest>() == 32);
 
-/// C layout of `struct kumi_coll_like`: a request of a rank that knows only its own lengths.
+/// C layout of `struct kumi_coll_equal`: a request of a rank that knows only its own lengths.
 #[repr(C)]
 #[derive(Debug)]
-pub struct CLike {
+pub struct CEqual {
     operation: i32,
     root: i32,
     block_bytes: u64,
@@ -49,7 +49,7 @@ pub struct CLike {
     in_bytes: *const u64,
 }
 
-const _: () = assert!(size_of::<CLike>() == 32);
+const _: () = assert!(size_of::<CEqual>() == 32);
 
 /// # Safety
 /// `file` is null or a string; `digest` has room for one digest; `error` is null or has room for
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_free(ranks: *mut Ranks) {
 /// # Safety
 /// `ranks` comes from `kumi_coll_ranks_new`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_coll_ranks_is_flat(ranks: *const Ranks) -> c_int {
+pub unsafe extern "C" fn kumi_coll_ranks_is_single_switch(ranks: *const Ranks) -> c_int {
     // SAFETY: the caller guarantees it.
     c_int::from(unsafe { &*ranks }.is_single_switch())
 }
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_is_flat(ranks: *const Ranks) -> c_int {
 /// # Safety
 /// `ranks` comes from `kumi_coll_ranks_new`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_coll_ranks_is_far(ranks: *const Ranks) -> c_int {
+pub unsafe extern "C" fn kumi_coll_ranks_is_multi_site(ranks: *const Ranks) -> c_int {
     // SAFETY: the caller guarantees it.
     c_int::from(unsafe { &*ranks }.is_multi_site())
 }
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_is_far(ranks: *const Ranks) -> c_int {
 pub unsafe extern "C" fn kumi_coll_work_new(
     ranks: *const Ranks,
     rank: c_int,
-    asked: *const CAsked,
+    asked: *const CRequest,
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Work {
@@ -193,10 +193,10 @@ pub unsafe extern "C" fn kumi_coll_work_new(
 /// `ranks` comes from `kumi_coll_ranks_new`; the lengths in `like` are as many as it has ranks;
 /// `error` is null or has room for `error_bytes`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_coll_work_like(
+pub unsafe extern "C" fn kumi_coll_work_equal(
     ranks: *const Ranks,
     rank: c_int,
-    like: *const CLike,
+    like: *const CEqual,
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Work {
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn kumi_coll_work_begin(work: *mut Work, step: *mut CStep)
 /// # Safety
 /// `work` comes from `kumi_coll_work_new`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_coll_work_over(work: *mut Work, step: i64) {
+pub unsafe extern "C" fn kumi_coll_work_complete(work: *mut Work, step: i64) {
     // SAFETY: the caller guarantees it.
     let work = unsafe { &mut *work };
     work.complete(usize::try_from(step).unwrap_or(usize::MAX));
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn kumi_coll_work_over(work: *mut Work, step: i64) {
 /// # Safety
 /// `work` comes from `kumi_coll_work_new`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_coll_work_is_over(work: *const Work) -> c_int {
+pub unsafe extern "C" fn kumi_coll_work_is_complete(work: *const Work) -> c_int {
     // SAFETY: the caller guarantees it.
     c_int::from(unsafe { &*work }.is_complete())
 }
@@ -355,7 +355,7 @@ mod tests {
         let ranks =
             unsafe { kumi_coll_ranks_new(ptr::null(), hosts.as_ptr(), 2, ptr::null_mut(), 0) };
         let bytes = [6_u64, 6];
-        let request = |operation, root, element_bytes| CAsked {
+        let request = |operation, root, element_bytes| CRequest {
             operation,
             root,
             bytes: bytes.as_ptr(),
@@ -393,7 +393,7 @@ mod tests {
                  expected Gather, Scatter or AllToAll",
             ),
         ] {
-            let request = CLike {
+            let request = CEqual {
                 operation,
                 root: 0,
                 block_bytes: 6,
@@ -402,7 +402,7 @@ mod tests {
             };
             let text = message_of(|error, error_bytes| {
                 // SAFETY: `ranks` exists, and the table has a size for each of its ranks.
-                let work = unsafe { kumi_coll_work_like(ranks, 0, &request, error, error_bytes) };
+                let work = unsafe { kumi_coll_work_equal(ranks, 0, &request, error, error_bytes) };
                 assert!(work.is_null());
             });
             assert_eq!(text, message);
