@@ -371,7 +371,21 @@ if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
     claim "Groups from Python" "a library with another interface is refused by its path" eval \
         '! KUMI_COLL_LIBRARY=$work/another.so python3 -c "import kumi._library as one; one.library()" 2>"$work/stderr" &&
             grep -q "another.so has interface 0: expected $abi" "$work/stderr"'
-    printf '#include <kumi_group.h>\nint main() { return kumi_abi() != KUMI_ABI; }\n' >"$work/in.cc"
+    c -I "$here" -o "$work/wind" "$here/wind.c" "$here/expect.c" "$bindings/c/kumi_phase.c" "$work/libkumi.so.$abi" \
+        -Wl,-rpath,"$work" -lpthread
+    claims "Wind from C" limit "$work/wind"
+    claims "Wind from Python" limit env KUMI_COLL_LIBRARY="$KUMI_TEST_LIBRARY" $groups_python "$here/wind.py"
+    c -o "$work/wind_counter" "$bindings/../examples/wind_counter.c" "$work/libkumi.so.$abi" -Wl,-rpath,"$work"
+    counts() { # counts COMMAND...: the example counts in the memory of its server
+        local serve=$bindings/../examples/wind_counter.py
+        KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit $groups_python "$serve" serve 127.0.0.1:24997 >"$work/stdout" &
+        KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit "$@" 127.0.0.1:24997
+        local status=$?
+        wait $! && [ $status = 0 ] && grep -qx "counted to 1000" "$work/stdout"
+    }
+    claim "Wind from Python" "the example counts" counts $groups_python "$bindings/../examples/wind_counter.py" count
+    claim "Wind from C" "the example counts" counts "$work/wind_counter"
+    printf '#include <kumi_group.h>\n#include <kumi_wind.h>\nint main() { return kumi_abi() != KUMI_ABI; }\n' >"$work/in.cc"
     claim "Groups from C++" "the header compiles, and links" eval \
         'c++ -Wall -Wextra -Werror -I "$bindings/c" -o "$work/in_cc" "$work/in.cc" "$work/libkumi.so.$abi" \
             -Wl,-rpath,"$work" && "$work/in_cc"'

@@ -13,3 +13,4 @@ pub mod mutate;
 mod reorder;
 mod ri2n;
 pub mod targets;
+mod wind;

@@ -15,7 +15,7 @@ use kumi_topo::{Network, Rate, slurm};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("topology", topology),
     ("network", network),
     ("wire", wire),
@@ -23,6 +23,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("reorder", reorder),
     ("endpoint", endpoint),
     ("ri2n", ri2n),
+    ("wind", wind),
 ];
 
 /// Returns the target called `name`.
@@ -130,6 +131,11 @@ pub fn endpoint(bytes: &[u8]) {
 /// Two devices of the RI2N/DRV protocol, with any sequence of operations.
 pub fn ri2n(bytes: &[u8]) {
     crate::ri2n::run(&mut Choices::new(bytes));
+}
+
+/// Two Wind endpoints, with any sequence of operations.
+pub fn wind(bytes: &[u8]) {
+    crate::wind::run(&mut Choices::new(bytes));
 }
 
 #[cfg(test)]

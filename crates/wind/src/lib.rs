@@ -8,6 +8,27 @@
 //! - [`Operation`]s write, read and change a region of the peer, each exactly once, without the
 //!   peer's program.
 
+//!
+//! ```
+//! use kumi_wind::{Atomic, Class, Config, Node, random_epoch};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let secret = [7; 32]; // the same in all processes of the job
+//! let server = Node::bind("127.0.0.1:0".parse()?, Config::new(secret, random_epoch()?))?;
+//! let counter = server.register(4096)?;
+//!
+//! let client = Node::bind("127.0.0.1:0".parse()?, Config::new(secret, random_epoch()?))?;
+//! let peer = client.connect(server.local_address()?)?;
+//! client.send_bytes(peer, Class::Ordered, *b"hello")?;
+//! let received = server.receive(Some(Duration::from_secs(5))).expect("a message");
+//! assert_eq!(received.message.data, b"hello");
+//!
+//! assert_eq!(client.atomic(peer, counter.place(0), Atomic::FetchAdd(1))?, 0);
+//! client.put(peer, counter.place(8), b"written without a call of the server")?;
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod node;

@@ -32,7 +32,7 @@ enum PythonProgram {
 }
 
 /// Every module of the Python package: path and text.
-const PACKAGE: [(&str, &str); 6] = [
+const PACKAGE: [(&str, &str); 7] = [
     (
         "kumi/__init__.py",
         include_str!("../../../../bindings/python/kumi/__init__.py"),
@@ -56,6 +56,10 @@ const PACKAGE: [(&str, &str); 6] = [
     (
         "kumi/torch.py",
         include_str!("../../../../bindings/python/kumi/torch.py"),
+    ),
+    (
+        "kumi/wind.py",
+        include_str!("../../../../bindings/python/kumi/wind.py"),
     ),
 ];
 

@@ -1,5 +1,5 @@
-//! The C interface: `bindings/c/kumi_coll.h` for plans, and `bindings/c/kumi_group.h` for groups
-//! that execute them.
+//! The C interface: `bindings/c/kumi_coll.h` for plans, `bindings/c/kumi_group.h` for groups that
+//! execute them, and `bindings/c/kumi_wind.h` for Wind.
 
 #![allow(unsafe_code)]
 
@@ -7,6 +7,7 @@ mod group;
 mod plans;
 mod spans;
 mod version;
+mod wind;
 
 pub use version::SizeError;
 

@@ -143,15 +143,16 @@ impl Initiator {
 }
 
 /// Reads an Init and answers it with the parameters that `own` gives for those of the initiator.
-/// Returns the Reply; `None` for an Init that was not made with the secret.
+/// Returns the Reply; `None` for an Init that was not made with the secret, or if `own` gives none.
+/// Only the answer costs a Diffie-Hellman.
 pub fn answer(
     secret: &Secret,
     init: &[u8],
-    own: impl FnOnce(&Params) -> Params,
+    own: impl FnOnce(&Params) -> Option<Params>,
 ) -> Option<(Params, Keys, Vec<u8>)> {
     let mut noise = noise(secret).build_responder().expect("NN needs no keys");
     let params = read(&mut noise, init)?;
-    let packet = message(Kind::Reply, params.index, &mut noise, &own(&params));
+    let packet = message(Kind::Reply, params.index, &mut noise, &own(&params)?);
     let (receiving, sending) = noise.dangerously_get_raw_split();
     Some((params, Keys { sending, receiving }, packet))
 }
@@ -176,7 +177,8 @@ mod tests {
     #[test]
     fn handshake__both_sides__agree_on_parameters_and_keys() {
         let mut initiator = Initiator::new(&SECRET, &params(1));
-        let (theirs, keys, reply) = answer(&SECRET, &initiator.packet, |_| params(2)).unwrap();
+        let (theirs, keys, reply) =
+            answer(&SECRET, &initiator.packet, |_| Some(params(2))).unwrap();
         assert_eq!(theirs, params(1));
         assert_eq!(
             (initiator.packet.len(), reply.len()),
@@ -197,10 +199,10 @@ mod tests {
     #[test]
     fn init__of_another_secret_or_truncated__is_not_answered() {
         let initiator = Initiator::new(&[6; 32], &params(1));
-        assert!(answer(&SECRET, &initiator.packet, |_| params(2)).is_none());
+        assert!(answer(&SECRET, &initiator.packet, |_| Some(params(2))).is_none());
         let initiator = Initiator::new(&SECRET, &params(1));
         for length in 0..MESSAGE_BYTES {
-            assert!(answer(&SECRET, &initiator.packet[..length], |_| params(2)).is_none());
+            assert!(answer(&SECRET, &initiator.packet[..length], |_| Some(params(2))).is_none());
         }
     }
 }

@@ -8,6 +8,11 @@ use crate::protocol::session::{ACK_DELAY_NS, Session};
 use crate::protocol::wire::Header;
 use std::hash::Hash;
 
+/// Share of time of one answer, in ns: 5000 a second. A Diffie-Hellman takes about 100 µs.
+const INIT_NS: u64 = 200_000;
+/// Time whose Inits may come together, in ns: all 4096 ranks of a job begin at once.
+const INIT_BURST_NS: u64 = 1_000_000_000;
+
 /// First interval between two Inits, in ns. It doubles up to [`DIAL_MAX_NS`].
 const DIAL_NS: u64 = 10_000_000;
 pub(super) const DIAL_MAX_NS: u64 = 1_000_000_000;
@@ -54,9 +59,15 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         }
         let own = self.own_params();
         let secret = self.config.secret;
-        let Some((remote, keys, reply)) = handshake::answer(&secret, init, |_| own) else {
+        // Those of strangers have been dropped before. Replayed ones must not take the processor.
+        let paid_ns = self.inits_paid_ns.max(now_ns);
+        let is_paid = paid_ns + INIT_NS <= now_ns + INIT_BURST_NS;
+        let Some((remote, keys, reply)) =
+            handshake::answer(&secret, init, |_| is_paid.then_some(own))
+        else {
             return;
         };
+        self.inits_paid_ns = paid_ns + INIT_NS;
         let id = match self.addresses.get(&from) {
             Some(id) => *id,
             None => match self.add_peer(from) {
@@ -93,6 +104,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             init: init.to_vec(),
             reply,
             is_reply_due: true,
+            expires_ns: now_ns + self.config.lost_after_ns,
         };
         self.indices.insert(own.index, id);
         if let Some(replaced) = peer.candidate.replace(candidate) {

@@ -47,6 +47,8 @@ pub struct Endpoint<A> {
     messages: VecDeque<(PeerId, Delivery)>,
     /// Answers to packets of unknown sessions.
     unknown: VecDeque<(A, Header)>,
+    /// Time up to which Inits have used their share of the processor, in ns.
+    inits_paid_ns: u64,
 }
 
 /// Most answers to unknown packets that wait.
@@ -74,6 +76,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             notices: VecDeque::new(),
             messages: VecDeque::new(),
             unknown: VecDeque::new(),
+            inits_paid_ns: 0,
         }
     }
 
@@ -389,8 +392,15 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     }
 
     pub(super) fn lose(&mut self, id: PeerId, reason: Lost) {
+        if self.forget(id) {
+            self.notices.push_back(Event::Lost(id, reason));
+        }
+    }
+
+    /// Removes a peer. Returns false if it is unknown.
+    fn forget(&mut self, id: PeerId) -> bool {
         let Some(peer) = self.peers.remove(&id) else {
-            return;
+            return false;
         };
         let nothing = Demand {
             granted: 0,
@@ -412,7 +422,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         if let Some(at_ns) = peer.timer_ns {
             self.timers.remove(&(at_ns, id));
         }
-        self.notices.push_back(Event::Lost(id, reason));
+        true
     }
 
     /// Puts a peer in the queue of those that may have something to send, and sets its timer.
@@ -433,7 +443,9 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let session = peer.session.as_ref().and_then(Session::timeout_ns);
         let dial = peer.dial.as_ref();
         let dial = dial.map(|dial| dial.sent_ns + dial.interval_ns);
-        let at_ns = [session, dial].into_iter().flatten().min();
+        let candidate = peer.candidate.as_ref();
+        let candidate = candidate.map(|candidate| candidate.expires_ns);
+        let at_ns = [session, dial, candidate].into_iter().flatten().min();
         if at_ns == peer.timer_ns {
             return;
         }
@@ -467,6 +479,14 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
                 let silent_ns = now_ns.saturating_sub(session.heard_at_ns);
                 if session.probes() > 2 && silent_ns >= lost_after_ns {
                     self.lose(id, Lost::Silent);
+                    continue;
+                }
+            }
+            let expired = |candidate: &mut Candidate| candidate.expires_ns <= now_ns;
+            if let Some(candidate) = peer.candidate.take_if(expired) {
+                self.indices.remove(&candidate.index);
+                if peer.session.is_none() && peer.dial.is_none() {
+                    self.forget(id);
                     continue;
                 }
             }

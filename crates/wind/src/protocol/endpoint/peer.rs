@@ -13,6 +13,8 @@ pub struct Candidate {
     pub init: Vec<u8>,
     pub reply: Vec<u8>,
     pub is_reply_due: bool,
+    /// Time at which it is forgotten, because its Init may be a replay.
+    pub expires_ns: u64,
 }
 
 /// A handshake that this side has begun.

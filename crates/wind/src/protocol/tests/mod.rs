@@ -391,6 +391,41 @@ fn peer__restarted_or_silent__is_reported_and_can_be_reached_again() {
     );
 }
 
+/// Inits of strangers, and replays of a recorded one from 9000 addresses.
+#[test]
+fn inits__forged_and_replayed_in_numbers__leave_no_peers_and_do_not_keep_a_peer_out() {
+    let mut world = World::new(2, 9, Faults::NONE, |_| {});
+    let mut config = crate::protocol::endpoint::Config::new([3; 32], 77);
+    config.seal = Seal::Plain;
+    let mut recorded = crate::protocol::endpoint::Endpoint::new(config);
+    recorded.connect(1_usize, 0).unwrap();
+    let mut init = Vec::new();
+    recorded.poll_transmit(0, &mut init);
+    let mut forged = init.clone();
+    forged[20] ^= 1;
+    let mut memory = world.memories[1].clone();
+    for number in 0..9_000 {
+        for datagram in [&init, &forged] {
+            let mut copy = datagram.clone();
+            world.endpoints[1].handle_datagram(100 + number, &mut copy, &mut memory, 0);
+        }
+    }
+    assert!(
+        world.endpoints[1].peers() <= 5_000,
+        "{}",
+        world.endpoints[1].peers()
+    );
+    world.now_ns = SECOND;
+    let peer = world.endpoints[0].connect(1, world.now_ns).unwrap();
+    let sent = plain(Class::Synchronous, vec![1]);
+    world.endpoints[0].send(peer, sent).unwrap();
+    let is_placed =
+        |_: &World, index: usize, event: Event| index == 0 && matches!(event, Event::Placed(..));
+    assert!(world.run_until(2 * SECOND, is_placed));
+    world.run_until(8 * SECOND, |_, _, _| false);
+    assert_eq!(world.endpoints[1].peers(), 1, "replayed ones are forgotten");
+}
+
 #[test]
 fn incast__32_senders_through_a_shallow_port__loses_almost_nothing_and_fills_the_link() {
     let mut world = World::new(33, 8, Faults::NONE, |config| {

@@ -84,6 +84,10 @@ impl World {
 
     fn launch(&mut self, from: usize, to: usize, datagram: &[u8]) {
         self.sent += 1;
+        // An address that nobody has, as a forged one.
+        if to >= self.endpoints.len() {
+            return;
+        }
         let copies = 1 + usize::from(self.rng.f64() < self.faults.duplication);
         for _ in 0..copies {
             if self.rng.f64() < self.faults.loss {

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Wind: messages with a delivery class each, and operations on memory of another process, over UDP
+ * (libkumi.so).
+ *
+ *    struct kumi_wind_node *node = kumi_wind_open("0.0.0.0:7000", secret, error, sizeof error);
+ *    uint32_t peer;
+ *    kumi_wind_connect(node, "10.0.0.2:7000", &peer, error, sizeof error);
+ *    kumi_wind_send(node, peer, KUMI_WIND_ORDERED, "hello", 5, error, sizeof error);
+ *
+ * A process gives peers access to a region of its memory by sending them its place. Whoever has the
+ * place may read and write the region at any time:
+ *
+ *    struct kumi_wind_place place;
+ *    struct kumi_wind_region *region =
+ *        kumi_wind_region_new(node, 1 << 20, &place, error, sizeof error);
+ *    double *table = kumi_wind_region_memory(region);
+ *
+ *    // at the peer, with the place
+ *    kumi_wind_put(node, peer, &place, values, sizeof values, error, sizeof error);
+ *
+ * Functions that return an int return an enum kumi_wind_outcome. A function that fails writes the
+ * reason to `error`, at most `error_bytes` with the terminating zero. Different threads may use one
+ * node. A process that is forked from one with a node must not use it.
+ */
+#ifndef KUMI_WIND_H
+#define KUMI_WIND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kumi_version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KUMI_WIND_SECRET_BYTES = 32 };
+
+/* Delivery class of a message. */
+enum kumi_wind_class {
+    /* Delivered after every earlier message to the peer, ordered or not. */
+    KUMI_WIND_ORDERED,
+    /* Delivered as soon as it is complete. */
+    KUMI_WIND_UNORDERED,
+    /* As ordered. The sender waits until it is placed in the receiver's memory. */
+    KUMI_WIND_SYNCHRONOUS,
+};
+
+/* Parts of a message that the receiving program gets. */
+enum kumi_wind_mode {
+    /* Header and data. */
+    KUMI_WIND_MESSAGE_THROUGH,
+    /* The header. The data is written to a region. */
+    KUMI_WIND_HEADER_THROUGH,
+    /* Nothing. The data is written to a region. */
+    KUMI_WIND_DIRECT_MAP,
+};
+
+enum kumi_wind_outcome {
+    KUMI_WIND_DONE,
+    /* The limit has passed. */
+    KUMI_WIND_LATE,
+    /* The peer is lost: it ended, was restarted, or does not answer. */
+    KUMI_WIND_LOST,
+    /* The peer refused the place. */
+    KUMI_WIND_REFUSED,
+    /* An argument is invalid. */
+    KUMI_WIND_ARGUMENT,
+    /* The system refused something. */
+    KUMI_WIND_SYSTEM,
+};
+
+/* A place in a region. Its key is a secret. */
+struct kumi_wind_place {
+    /* Offset in the region, in bytes. */
+    uint64_t offset;
+    uint32_t region;
+    uint32_t reserved;
+    uint8_t key[16];
+};
+
+/* A message that arrived. */
+struct kumi_wind_message {
+    uint32_t peer;
+    /* enum kumi_wind_class and enum kumi_wind_mode; 3 and 4 are the diff modes. */
+    int32_t delivery_class;
+    int32_t mode;
+    uint32_t reserved;
+    const void *header;
+    size_t header_bytes;
+    const void *data;
+    size_t data_bytes;
+};
+
+struct kumi_wind_node;
+struct kumi_wind_region;
+
+/*
+ * Opens a node at `address`, "IP:PORT". Port 0 leaves the choice to the kernel. All processes of a
+ * job have the same secret. Returns NULL if it fails.
+ */
+struct kumi_wind_node *kumi_wind_open(const char *address, const uint8_t secret[KUMI_WIND_SECRET_BYTES],
+                                      char *error, size_t error_bytes);
+
+/* Returns the UDP port of a node. */
+int kumi_wind_port(const struct kumi_wind_node *node);
+
+/* Ends all sessions, and frees the node. Its regions stay until they are freed. */
+void kumi_wind_close(struct kumi_wind_node *node);
+
+/* Stores the number of the peer at `address`, "IP:PORT". The session begins in the background. */
+int kumi_wind_connect(const struct kumi_wind_node *node, const char *address, uint32_t *peer, char *error,
+                      size_t error_bytes);
+
+/* Sends a message. A synchronous one is placed in the peer's memory when this returns. */
+int kumi_wind_send(const struct kumi_wind_node *node, uint32_t peer, int delivery_class, const void *data,
+                   size_t bytes, char *error, size_t error_bytes);
+
+/* Sends a message whose data is written to `place`, with a header for the program. */
+int kumi_wind_send_to(const struct kumi_wind_node *node, uint32_t peer, int delivery_class, int mode,
+                      const struct kumi_wind_place *place, const void *header, size_t header_bytes,
+                      const void *data, size_t bytes, char *error, size_t error_bytes);
+
+/*
+ * Returns the next message of any peer, which kumi_wind_message_free frees. Returns NULL after
+ * `limit_ms` milliseconds. A negative limit means no limit.
+ */
+struct kumi_wind_message *kumi_wind_receive(const struct kumi_wind_node *node, int64_t limit_ms);
+
+void kumi_wind_message_free(struct kumi_wind_message *message);
+
+/* Registers a region of zeros. Its place is stored in `place`. Returns NULL if it fails. */
+struct kumi_wind_region *kumi_wind_region_new(const struct kumi_wind_node *node, size_t bytes,
+                                              struct kumi_wind_place *place, char *error, size_t error_bytes);
+
+/* Returns the region's memory. Peers may change it at any time. */
+void *kumi_wind_region_memory(const struct kumi_wind_region *region);
+
+/* Ends the access of peers, and frees the memory. */
+void kumi_wind_region_free(const struct kumi_wind_node *node, struct kumi_wind_region *region);
+
+/* Writes bytes to the peer's memory. They are there when this returns. */
+int kumi_wind_put(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
+                  const void *data, size_t bytes, char *error, size_t error_bytes);
+
+/* Reads bytes of the peer's memory. */
+int kumi_wind_get(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
+                  void *data, size_t bytes, char *error, size_t error_bytes);
+
+/*
+ * Change the 64-bit word at `place`, whose offset is a multiple of 8, and store the word of before
+ * in `before`.
+ */
+int kumi_wind_fetch_add(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
+                        uint64_t value, uint64_t *before, char *error, size_t error_bytes);
+int kumi_wind_compare_swap(const struct kumi_wind_node *node, uint32_t peer,
+                           const struct kumi_wind_place *place, uint64_t expected, uint64_t value,
+                           uint64_t *before, char *error, size_t error_bytes);
+
+/* Waits until every message to the peer has arrived. A negative limit means no limit. */
+int kumi_wind_flush(const struct kumi_wind_node *node, uint32_t peer, int64_t limit_ms, char *error,
+                    size_t error_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Wind from C: two nodes of one process. */
+#include <kumi_wind.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "expect.h"
+
+static const uint8_t secret[KUMI_WIND_SECRET_BYTES] = "a secret of this test";
+static char error[256];
+
+static struct kumi_wind_node *open_node(void)
+{
+    struct kumi_wind_node *node = kumi_wind_open("127.0.0.1:0", secret, error, sizeof error);
+    if (node == NULL)
+        fprintf(stderr, "%s\n", error);
+    return node;
+}
+
+int main(void)
+{
+    struct kumi_wind_node *one = open_node(), *other = open_node();
+    if (one == NULL || other == NULL)
+        return 1;
+    char address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%d", kumi_wind_port(other));
+    uint32_t peer;
+    expect_true("a node connects to another one",
+                kumi_wind_connect(one, address, &peer, error, sizeof error) == KUMI_WIND_DONE);
+
+    expect_true("a synchronous message is placed", kumi_wind_send(one, peer, KUMI_WIND_SYNCHRONOUS, "hello",
+                                                                  5, error, sizeof error) == KUMI_WIND_DONE);
+    struct kumi_wind_message *message = kumi_wind_receive(other, 5000);
+    expect_true("its bytes arrive", message != NULL && message->data_bytes == 5 &&
+                                        memcmp(message->data, "hello", 5) == 0 &&
+                                        message->delivery_class == KUMI_WIND_SYNCHRONOUS);
+    kumi_wind_message_free(message);
+
+    struct kumi_wind_place place;
+    struct kumi_wind_region *region = kumi_wind_region_new(other, 1 << 16, &place, error, sizeof error);
+    unsigned char *memory = kumi_wind_region_memory(region);
+    place.offset = 100;
+    expect_true("a put is in the peer's memory",
+                kumi_wind_put(one, peer, &place, "abc", 3, error, sizeof error) == KUMI_WIND_DONE &&
+                    memcmp(memory + 100, "abc", 3) == 0);
+    char copy[4] = "";
+    expect_true("a get reads it",
+                kumi_wind_get(one, peer, &place, copy, 3, error, sizeof error) == KUMI_WIND_DONE &&
+                    strcmp(copy, "abc") == 0);
+    place.offset = 8;
+    uint64_t before = 1;
+    int added = kumi_wind_fetch_add(one, peer, &place, 5, &before, error, sizeof error);
+    expect_true("a fetch and add returns the word before it", added == KUMI_WIND_DONE && before == 0);
+    int swapped = kumi_wind_compare_swap(one, peer, &place, 5, 9, &before, error, sizeof error);
+    expect_true("a compare and swap stores", swapped == KUMI_WIND_DONE && before == 5 && memory[8] == 9);
+    place.offset = 0;
+    int sent = kumi_wind_send_to(one, peer, KUMI_WIND_ORDERED, KUMI_WIND_HEADER_THROUGH, &place, "head", 4,
+                                 "data", 4, error, sizeof error);
+    message = kumi_wind_receive(other, 5000);
+    expect_true("data of a message goes to the region, its header to the program",
+                sent == KUMI_WIND_DONE && message != NULL && message->header_bytes == 4 &&
+                    message->data_bytes == 0 && memcmp(memory, "data", 4) == 0);
+    kumi_wind_message_free(message);
+
+    place.offset = 1 << 16;
+    expect_true("a place out of the region is refused",
+                kumi_wind_put(one, peer, &place, "a", 1, error, sizeof error) == KUMI_WIND_REFUSED &&
+                    strstr(error, "outside the region") != NULL);
+    place.offset = 0;
+    kumi_wind_region_free(other, region);
+    expect_true("a region that was freed is refused",
+                kumi_wind_put(one, peer, &place, "a", 1, error, sizeof error) == KUMI_WIND_REFUSED);
+    expect_true("no message is late", kumi_wind_receive(other, 10) == NULL);
+    kumi_wind_close(other);
+    int lost = KUMI_WIND_DONE;
+    while (lost == KUMI_WIND_DONE)
+        lost = kumi_wind_flush(one, peer, 5000, error, sizeof error);
+    expect_true("a peer that ended is lost",
+                lost == KUMI_WIND_LOST && strstr(error, "ended the session") != NULL);
+    kumi_wind_close(one);
+    return expect_result();
+}

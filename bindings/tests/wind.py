@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Tests of Wind from Python: two nodes of one process."""
+
+import os
+import sys
+
+import kumi.wind as wind
+
+LABEL = os.environ.get("KUMI_TEST_LABEL", "wind")
+failed = False
+
+
+def claim(text, holds):
+    global failed
+    failed = failed or not holds
+    print(f"{'ok     ' if holds else 'FAILED '}{LABEL}: {text}")
+
+
+def raises(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        return text in str(error)
+    return False
+
+
+secret = b"s" * 32
+with wind.Node("127.0.0.1:0", secret) as one, wind.Node("127.0.0.1:0", secret) as other:
+    peer = one.connect(f"127.0.0.1:{other.port}")
+    one.send(peer, b"hello", "synchronous")
+    sender, message = other.receive(5)
+    claim("a message arrives", message == (b"hello", b"", "synchronous"))
+    other.send(sender, b"answer")
+    claim("an answer reaches the sender", one.receive(5)[1].data == b"answer")
+    region = other.region(1 << 20)
+    data = bytes(range(256)) * 1000
+    one.put(peer, region.place, data, offset=100)
+    claim("a put is in the region", bytes(region.memory[100 : 100 + len(data)]) == data)
+    claim("a get reads it", one.get(peer, region.place, len(data), offset=100) == data)
+    added = [one.fetch_add(peer, region.place, 2, offset=8) for _ in range(3)]
+    claim("a fetch and add counts", added == [0, 2, 4])
+    swapped = one.compare_swap(peer, region.place, 6, 100, offset=8)
+    claim("a compare and swap stores", swapped == 6 and region.memory[8] == 100)
+    one.send(peer, b"data", place=region.place, header=b"head")
+    claim("a header is delivered, and data placed", other.receive(5)[1].header == b"head")
+    claim("the data is in the region", bytes(region.memory[:4]) == b"data")
+    outside = lambda: one.put(peer, region.place, b"a", offset=1 << 20)  # noqa: E731
+    claim("a place out of the region is refused", raises(wind.Refused, "outside the region", outside))
+    claim("a wait has a limit", raises(TimeoutError, "no message", lambda: other.receive(0.01)))
+    claim("a wrong class is named", raises(ValueError, "'late'", lambda: one.send(peer, b"", "late")))
+    claim("a short secret is named", raises(ValueError, "3 bytes", lambda: wind.Node("127.0.0.1:0", b"abc")))
+    claim("an address is named", raises(wind.WindError, "`here`", lambda: wind.Node("here", secret)))
+sys.exit(failed)

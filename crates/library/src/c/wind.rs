@@ -1,0 +1,592 @@
+//! C interface of Wind. `bindings/c/kumi_wind.h` documents the functions.
+
+use super::{text, write_message};
+use kumi_wind::{
+    Atomic, Class, Config, Message, Mode, Node, PeerId, Place, Region, WindError, random_epoch,
+};
+use std::ffi::{c_char, c_int, c_void};
+use std::net::SocketAddr;
+use std::ptr;
+use std::time::Duration;
+
+/// C layout of `struct kumi_wind_place`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CPlace {
+    offset: u64,
+    region: u32,
+    reserved: u32,
+    key: [u8; 16],
+}
+
+const _: () = assert!(size_of::<CPlace>() == 32);
+
+impl From<Place> for CPlace {
+    fn from(place: Place) -> Self {
+        Self {
+            offset: place.offset,
+            region: place.region,
+            reserved: 0,
+            key: place.key,
+        }
+    }
+}
+
+impl From<CPlace> for Place {
+    fn from(place: CPlace) -> Self {
+        Self {
+            region: place.region,
+            key: place.key,
+            offset: place.offset,
+        }
+    }
+}
+
+/// C layout of `struct kumi_wind_message`. It owns its header and data.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CMessage {
+    peer: u32,
+    class: i32,
+    mode: i32,
+    reserved: u32,
+    header: *const u8,
+    header_bytes: usize,
+    data: *const u8,
+    data_bytes: usize,
+}
+
+const _: () = assert!(size_of::<CMessage>() == 48);
+
+/// Reason why a function failed.
+enum Failure {
+    Wind(WindError),
+    Argument(String),
+}
+
+impl From<WindError> for Failure {
+    fn from(error: WindError) -> Self {
+        Self::Wind(error)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Wind(error) => error.fmt(f),
+            Self::Argument(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Failure {
+    /// Returns the `enum kumi_wind_outcome`.
+    fn number(&self) -> c_int {
+        match self {
+            Self::Wind(WindError::Late(_)) => 1,
+            Self::Wind(WindError::Lost(_)) => 2,
+            Self::Wind(WindError::Refused(_)) => 3,
+            Self::Wind(WindError::Rejected(_) | WindError::Taken(_)) | Self::Argument(_) => 4,
+            Self::Wind(WindError::System { .. }) => 5,
+        }
+    }
+}
+
+/// Writes the reason of a failure, and returns its number; 0 for success.
+///
+/// # Safety
+/// `error` is null or has room for `error_bytes`.
+unsafe fn finish(result: Result<(), Failure>, error: *mut c_char, error_bytes: usize) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(failure) => {
+            // SAFETY: the caller guarantees the room.
+            unsafe { write_message(&failure, error, error_bytes) };
+            failure.number()
+        }
+    }
+}
+
+/// # Safety
+/// `text` is null or a string.
+unsafe fn address(address: *const c_char) -> Result<SocketAddr, Failure> {
+    // SAFETY: the caller guarantees it.
+    let address = unsafe { text(address) }.map_or("", |text| text.to_str().unwrap_or("?"));
+    address.parse().map_err(|_| {
+        let expected = "expected IP:PORT, such as 10.0.0.2:7000 or [fd00::2]:7000";
+        Failure::Argument(format!("invalid address `{address}`: {expected}"))
+    })
+}
+
+/// # Safety
+/// `from` has `bytes` bytes; it may be null if `bytes` is 0.
+unsafe fn copied(from: *const u8, bytes: usize) -> Vec<u8> {
+    match bytes {
+        0 => Vec::new(),
+        // SAFETY: the caller guarantees it.
+        _ => unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec(),
+    }
+}
+
+fn class(number: c_int) -> Result<Class, Failure> {
+    let found = Class::ALL
+        .into_iter()
+        .find(|class| *class as c_int == number);
+    found.ok_or_else(|| {
+        Failure::Argument(format!(
+            "invalid class {number}: expected 0 (ordered), 1 (unordered) or 2 (synchronous)"
+        ))
+    })
+}
+
+fn limit(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `address` is null or a string, `secret` has 32 bytes, and `error` room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_open(
+    address_text: *const c_char,
+    secret: *const [u8; 32],
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Node {
+    let open = || -> Result<Node, Failure> {
+        // SAFETY: the caller guarantees both.
+        let (address, secret) = unsafe { (address(address_text)?, secret.as_ref()) };
+        let secret = secret.ok_or_else(|| Failure::Argument("secret is NULL".into()))?;
+        let epoch = random_epoch().map_err(|error| WindError::System {
+            what: "cannot read random numbers",
+            error,
+        })?;
+        Ok(Node::bind(address, Config::new(*secret, epoch))?)
+    };
+    match open() {
+        Ok(node) => Box::into_raw(Box::new(node)),
+        Err(failure) => {
+            // SAFETY: the caller guarantees the room.
+            unsafe { write_message(&failure, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_port(node: *const Node) -> c_int {
+    // SAFETY: the caller guarantees it.
+    let address = unsafe { &*node }.local_address();
+    address.map_or(0, |address| address.port().into())
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is null or a node, which is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_close(node: *mut Node) {
+    if !node.is_null() {
+        // SAFETY: `kumi_wind_open` made it, and the caller gives it back.
+        drop(unsafe { Box::from_raw(node) });
+    }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `address` null or a string, `peer` writable, and `error` has room for
+/// `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_connect(
+    node: *const Node,
+    address_text: *const c_char,
+    peer: *mut u32,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let connect = || -> Result<(), Failure> {
+        // SAFETY: the caller guarantees all three.
+        unsafe {
+            let found = (*node).connect(address(address_text)?)?;
+            peer.write(found.0);
+        }
+        Ok(())
+    };
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(connect(), error, error_bytes) }
+}
+
+/// Sends a message, and waits for a synchronous one.
+fn send(node: &Node, peer: PeerId, message: Message) -> Result<(), Failure> {
+    let is_synchronous = message.class == Class::Synchronous;
+    let sent = node.send(peer, message)?;
+    if is_synchronous {
+        node.wait_placed(peer, sent, None)?;
+    }
+    Ok(())
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `data` has `bytes` bytes, and `error` room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_send(
+    node: *const Node,
+    peer: u32,
+    class_number: c_int,
+    data: *const u8,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let act = || -> Result<(), Failure> {
+        let message = Message {
+            class: class(class_number)?,
+            mode: Mode::MessageThrough,
+            header: Vec::new(),
+            // SAFETY: the caller guarantees it.
+            data: vec![unsafe { copied(data, bytes) }],
+            place: None,
+        };
+        // SAFETY: the caller guarantees it.
+        send(unsafe { &*node }, PeerId(peer), message)
+    };
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(act(), error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `place` a place, `header` and `data` have their lengths, and `error` has room
+/// for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_send_to(
+    node: *const Node,
+    peer: u32,
+    class_number: c_int,
+    mode: c_int,
+    place: *const CPlace,
+    header: *const u8,
+    header_bytes: usize,
+    data: *const u8,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let act = || -> Result<(), Failure> {
+        let modes = [Mode::HeaderThrough, Mode::DirectMap];
+        let found = modes.into_iter().find(|known| *known as c_int == mode);
+        let mode = found.ok_or_else(|| {
+            Failure::Argument(format!(
+                "invalid mode {mode}: expected 1 (header through) or 2 (direct map)"
+            ))
+        })?;
+        // SAFETY: the caller guarantees all of them.
+        let (node, place, header, data) = unsafe {
+            let (header, data) = (copied(header, header_bytes), copied(data, bytes));
+            (&*node, (*place).into(), header, data)
+        };
+        let message = Message {
+            class: class(class_number)?,
+            mode,
+            header,
+            data: vec![data],
+            place: Some(place),
+        };
+        send(node, PeerId(peer), message)
+    };
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(act(), error, error_bytes) }
+}
+
+/// Returns the bytes as memory that [`free_bytes`] frees.
+fn given_away(bytes: Vec<u8>) -> (*const u8, usize) {
+    let bytes = bytes.into_boxed_slice();
+    let length = bytes.len();
+    (Box::into_raw(bytes).cast_const().cast(), length)
+}
+
+/// # Safety
+/// The arguments are a result of [`given_away`], which is not used again.
+unsafe fn free_bytes(start: *const u8, length: usize) {
+    let bytes = ptr::slice_from_raw_parts_mut(start.cast_mut(), length);
+    // SAFETY: the caller guarantees it.
+    drop(unsafe { Box::from_raw(bytes) });
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_receive(node: *const Node, limit_ms: i64) -> *mut CMessage {
+    // SAFETY: the caller guarantees it.
+    let Some(received) = unsafe { &*node }.receive(limit(limit_ms)) else {
+        return ptr::null_mut();
+    };
+    let (header, header_bytes) = given_away(received.message.header);
+    let (data, data_bytes) = given_away(received.message.data);
+    Box::into_raw(Box::new(CMessage {
+        peer: received.peer.0,
+        class: received.message.class as i32,
+        mode: received.message.mode as i32,
+        reserved: 0,
+        header,
+        header_bytes,
+        data,
+        data_bytes,
+    }))
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `message` is null or a result of [`kumi_wind_receive`], which is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_message_free(message: *mut CMessage) {
+    if message.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees it, and a program may only read the members.
+    unsafe {
+        let message = Box::from_raw(message);
+        free_bytes(message.header, message.header_bytes);
+        free_bytes(message.data, message.data_bytes);
+    }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `place` writable, and `error` has room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_region_new(
+    node: *const Node,
+    bytes: usize,
+    place: *mut CPlace,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Region {
+    // SAFETY: the caller guarantees it.
+    match unsafe { &*node }.register(bytes) {
+        Ok(region) => {
+            // SAFETY: the caller guarantees it.
+            unsafe { place.write(region.place(0).into()) };
+            Box::into_raw(Box::new(region))
+        }
+        Err(failure) => {
+            // SAFETY: the caller guarantees the room.
+            unsafe { write_message(&failure, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `region` is a region.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_region_memory(region: *const Region) -> *mut c_void {
+    // SAFETY: the caller guarantees it.
+    unsafe { &*region }.memory().as_ptr().cast()
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is the region's node, and `region` null or a region, which is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_region_free(node: *const Node, region: *mut Region) {
+    if region.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees both.
+    let (node, region) = unsafe { (&*node, Box::from_raw(region)) };
+    node.deregister(&region);
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `place` a place, `data` has `bytes` bytes, and `error` room for
+/// `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_put(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    data: *const u8,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees all of them.
+    let (node, place, data) = unsafe { (&*node, (*place).into(), copied(data, bytes)) };
+    let result = node.put(PeerId(peer), place, &data).map_err(Failure::from);
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(result, error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `place` a place, `data` has room for `bytes` bytes, and `error` for
+/// `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_get(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    data: *mut u8,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees both.
+    let (node, place) = unsafe { (&*node, (*place).into()) };
+    let result = node.get(PeerId(peer), place, bytes).map(|read| {
+        // SAFETY: the caller guarantees room for `bytes`, which is the length of the result.
+        unsafe { ptr::copy_nonoverlapping(read.as_ptr(), data, read.len().min(bytes)) };
+    });
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(result.map_err(Failure::from), error, error_bytes) }
+}
+
+/// # Safety
+/// `node` is a node, `place` a place, `before` null or writable, and `error` has room for
+/// `error_bytes`.
+unsafe fn atomic(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    atomic: Atomic,
+    before: *mut u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees both.
+    let (node, place) = unsafe { (&*node, (*place).into()) };
+    let result = node.atomic(PeerId(peer), place, atomic).map(|word| {
+        // SAFETY: the caller guarantees it.
+        if let Some(before) = unsafe { before.as_mut() } {
+            *before = word;
+        }
+    });
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(result.map_err(Failure::from), error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// As [`atomic`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_fetch_add(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    value: u64,
+    before: *mut u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let add = Atomic::FetchAdd(value);
+    // SAFETY: the caller guarantees what `atomic` requires.
+    unsafe { atomic(node, peer, place, add, before, error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// As [`atomic`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_compare_swap(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    expected: u64,
+    value: u64,
+    before: *mut u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let swap = Atomic::CompareSwap {
+        expected,
+        new: value,
+    };
+    // SAFETY: the caller guarantees what `atomic` requires.
+    unsafe { atomic(node, peer, place, swap, before, error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, and `error` has room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_flush(
+    node: *const Node,
+    peer: u32,
+    limit_ms: i64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees it.
+    let result = unsafe { &*node }.flush(PeerId(peer), limit(limit_ms));
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(result.map_err(Failure::from), error, error_bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message_of;
+    use super::*;
+    use std::ffi::CString;
+
+    #[test]
+    fn arguments__invalid__are_named_with_what_is_accepted() {
+        let secret = [1; 32];
+        let open = |address: &str| {
+            let address = CString::new(address).unwrap();
+            message_of(|error, bytes| {
+                // SAFETY: all arguments live for the call.
+                let node =
+                    unsafe { kumi_wind_open(address.as_ptr(), &raw const secret, error, bytes) };
+                assert!(node.is_null());
+            })
+        };
+        let expected = "expected IP:PORT, such as 10.0.0.2:7000 or [fd00::2]:7000";
+        assert_eq!(
+            open("node2"),
+            format!("invalid address `node2`: {expected}")
+        );
+        let address = CString::new("127.0.0.1:0").unwrap();
+        let (none, error) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: all arguments live for the calls, and the node is closed once.
+        unsafe {
+            let node = kumi_wind_open(address.as_ptr(), &raw const secret, error, 0);
+            let class = message_of(|error, bytes| {
+                let outcome = kumi_wind_send(node, 0, 9, none, 0, error, bytes);
+                assert_eq!(outcome, 4);
+            });
+            assert_eq!(
+                class,
+                "invalid class 9: expected 0 (ordered), 1 (unordered) or 2 (synchronous)"
+            );
+            let peer = message_of(|error, bytes| {
+                assert_eq!(kumi_wind_send(node, 7, 0, none, 0, error, bytes), 4);
+            });
+            assert_eq!(peer, "no such peer; it may be lost");
+            assert!(kumi_wind_receive(node, 0).is_null());
+            kumi_wind_close(node);
+        }
+    }
+}
