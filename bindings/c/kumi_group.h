@@ -161,8 +161,8 @@ int kumi_group_shrink(struct kumi_group *group, int64_t limit_ms, char *error, s
 
 /*
  * A collective, equal on all ranks except for its tables. `bytes` is as in struct
- * kumi_coll_request: bytes of each rank's block, of block from * ranks + to, or of the whole vector.
- * The tables point to
+ * kumi_coll_request: bytes of each rank's block, of block from * ranks + to, or of the whole
+ * vector. The tables point to
  *
  *                    from                                 to
  *  gather            this rank's block                    on the root: each rank's
