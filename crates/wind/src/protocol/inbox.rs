@@ -12,6 +12,7 @@
 //! al., §2.1). Data for a region is written when it arrives. Data of an ordered message is held
 //! until the message's turn, so that an earlier one cannot overwrite it.
 
+use crate::protocol::memory;
 use crate::protocol::model::{Class, Mode, Place, Refused, Regions, place};
 use crate::protocol::outbox::{ITEM_COST_BYTES, UNACKED_SPAN_MAX};
 use crate::protocol::ranges::Ranges;
@@ -305,6 +306,12 @@ impl Inbox {
             refused,
             message: notifies.then(|| incoming.into_delivery()),
         });
+    }
+
+    /// Frees what the collections keep beyond their entries.
+    pub fn release(&mut self) {
+        memory::release(&mut self.ordered);
+        memory::release(&mut self.unordered);
     }
 }
 

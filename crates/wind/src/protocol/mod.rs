@@ -17,6 +17,7 @@ pub mod diff;
 mod endpoint;
 mod handshake;
 mod inbox;
+mod memory;
 mod model;
 mod operations;
 mod outbox;

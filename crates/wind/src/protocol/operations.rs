@@ -4,6 +4,7 @@
 //! answer of each until the requester has it.
 
 use crate::protocol::inbox::Violation;
+use crate::protocol::memory;
 use crate::protocol::model::{Atomic, Operation, Place, Refused, Regions, check, place};
 use crate::protocol::outbox::UNACKED_SPAN_MAX;
 use crate::protocol::ranges::Ranges;
@@ -87,6 +88,12 @@ impl Executed {
     /// Records that an answer arrived.
     pub fn note_arrived(&mut self, number: u64) {
         self.answers.remove(&number);
+    }
+
+    /// Frees what the collections keep beyond their entries.
+    pub fn release(&mut self) {
+        memory::release(&mut self.answers);
+        self.to_send.shrink_to_fit();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Messages and operations that this side sends to one peer, until they have arrived.
 
+use crate::protocol::memory;
 use crate::protocol::model::{Class, Mode, Operation, Place};
 use crate::protocol::ranges::Ranges;
 use crate::protocol::recovery::Part;
@@ -407,6 +408,15 @@ impl Outbox {
         };
         self.held_bytes -= ITEM_COST_BYTES + pending.payload_bytes() as u64;
         true
+    }
+
+    /// Frees what the collections keep beyond their entries.
+    pub fn release(&mut self) {
+        memory::release(&mut self.messages);
+        memory::release(&mut self.operations);
+        memory::release(&mut self.unordered_open);
+        self.fresh.shrink_to_fit();
+        self.again.shrink_to_fit();
     }
 }
 

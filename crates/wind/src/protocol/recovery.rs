@@ -11,6 +11,7 @@
 //!
 //! A packet is never sent again. Its records are, in another packet.
 
+use crate::protocol::memory;
 use crate::protocol::rtt::{GRANULARITY_NS, Rtt};
 use crate::protocol::wire::Ack;
 use std::collections::BTreeMap;
@@ -238,6 +239,11 @@ impl Recovery {
         let oldest = self.packets.values().find(|sent| !sent.is_lost);
         let parts = oldest.map(|sent| sent.parts.clone());
         (outcome, Some(parts.unwrap_or_default()))
+    }
+
+    /// Frees what the collection keeps beyond its entries.
+    pub fn release(&mut self) {
+        memory::release(&mut self.packets);
     }
 }
 

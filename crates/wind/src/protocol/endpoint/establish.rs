@@ -1,7 +1,7 @@
 //! Begins sessions: handshakes from both sides, and restarted peers.
 
 use super::Endpoint;
-use super::peer::{Candidate, Dial};
+use super::peer::{Candidate, Dial, InitName};
 use super::terms::{Event, Lost, PeerId};
 use crate::protocol::handshake::{self, Initiator, Params};
 use crate::protocol::session::{ACK_DELAY_NS, Session};
@@ -54,7 +54,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
 
     pub(super) fn handle_init(&mut self, from: A, init: &[u8], now_ns: u64) {
         let known = self.addresses.get(&from).copied();
-        if known.is_some_and(|id| self.is_repeated(id, init)) {
+        let Some(name) = init.last_chunk().copied() else {
+            return;
+        };
+        if known.is_some_and(|id| self.is_repeated(id, &name)) {
             return;
         }
         let own = self.own_params();
@@ -101,7 +104,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let candidate = Candidate {
             session,
             index: own.index,
-            init: init.to_vec(),
+            init: name,
             reply,
             is_reply_due: true,
             expires_ns: now_ns + self.config.lost_after_ns,
@@ -114,17 +117,17 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     }
 
     /// Handles an Init that arrived before: the same Reply answers it. Returns false for a new one.
-    fn is_repeated(&mut self, id: PeerId, init: &[u8]) -> bool {
+    fn is_repeated(&mut self, id: PeerId, init: &InitName) -> bool {
         let Some(peer) = self.peers.get_mut(&id) else {
             return false;
         };
         let candidate = peer.candidate.as_mut();
-        if let Some(candidate) = candidate.filter(|candidate| candidate.init == init) {
+        if let Some(candidate) = candidate.filter(|candidate| candidate.init == *init) {
             candidate.is_reply_due = true;
             self.touch(id);
             return true;
         }
-        peer.session.is_some() && peer.session_init == init
+        peer.session.is_some() && peer.session_init == Some(*init)
     }
 
     pub(super) fn handle_reply(&mut self, header: &Header, reply: &[u8], now_ns: u64) {
@@ -156,7 +159,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         );
         session.prove();
         let index = dial.index;
-        self.establish(id, session, index, Vec::new());
+        self.establish(id, session, index, None);
     }
 
     /// Makes `session` the session of a peer. `index` is this side's index in it, and `init` the
@@ -166,7 +169,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         id: PeerId,
         mut session: Session,
         index: u32,
-        init: Vec<u8>,
+        init: Option<InitName>,
     ) -> Option<PeerId> {
         let peer = self.peers.get_mut(&id)?;
         let id = match &peer.session {

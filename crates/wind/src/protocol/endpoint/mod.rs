@@ -32,7 +32,8 @@ use std::hash::Hash;
 /// An endpoint. `A` is the type of addresses.
 pub struct Endpoint<A> {
     config: Config,
-    peers: BTreeMap<PeerId, Peer<A>>,
+    /// A node of the map is at least half full, so the peers themselves are not in it.
+    peers: BTreeMap<PeerId, Box<Peer<A>>>,
     addresses: HashMap<A, PeerId>,
     /// Peers by the index under which this side receives their packets.
     indices: HashMap<u32, PeerId>,
@@ -121,7 +122,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             address,
             session: None,
             session_index: None,
-            session_init: Vec::new(),
+            session_init: None,
             candidate: None,
             dial: None,
             waiting: Outbox::default(),
@@ -131,7 +132,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             timer_ns: None,
             is_ready: false,
         };
-        self.peers.insert(id, peer);
+        self.peers.insert(id, Box::new(peer));
         self.addresses.insert(address, id);
         Ok(id)
     }
@@ -331,7 +332,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
                 init,
                 ..
             } = candidate;
-            let Some(established) = self.establish(id, session, index, init) else {
+            let Some(established) = self.establish(id, session, index, Some(init)) else {
                 return;
             };
             id = established;
@@ -448,6 +449,9 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let at_ns = [session, dial, candidate].into_iter().flatten().min();
         if at_ns == peer.timer_ns {
             return;
+        }
+        if let (None, Some(session)) = (at_ns, &mut peer.session) {
+            session.release();
         }
         if let Some(earlier) = peer.timer_ns {
             self.timers.remove(&(earlier, id));

@@ -6,11 +6,14 @@ use crate::protocol::outbox::Outbox;
 use crate::protocol::session::Session;
 use std::collections::VecDeque;
 
+/// Name of an Init: the tag at its end.
+pub type InitName = [u8; 16];
+
 /// A session that its initiator has not proved yet.
 pub struct Candidate {
     pub session: Session,
     pub index: u32,
-    pub init: Vec<u8>,
+    pub init: InitName,
     pub reply: Vec<u8>,
     pub is_reply_due: bool,
     /// Time at which it is forgotten, because its Init may be a replay.
@@ -36,7 +39,7 @@ pub struct Peer<A> {
     /// Index of this side in the session.
     pub session_index: Option<u32>,
     /// Init that began the session, if the peer began it.
-    pub session_init: Vec<u8>,
+    pub session_init: Option<InitName>,
     pub candidate: Option<Candidate>,
     pub dial: Option<Dial>,
     /// Messages and operations before the first session.

@@ -505,11 +505,21 @@ fn datagrams__random_or_damaged__never_panic_and_write_only_with_the_key() {
     }
 }
 
+/// A million messages: `cargo test -p kumi-wind --release -- --ignored`.
 #[test]
-fn peers__4096_idle_ones__have_less_than_four_kibibytes_each() {
-    assert!(
-        size_of::<super::session::Session>() < 2_048,
-        "{}",
-        size_of::<super::session::Session>()
-    );
+#[ignore = "soak: a minute"]
+fn messages__a_million_under_faults__keep_the_order_and_arrive_once() {
+    let mut messages = 0;
+    for seed in 1_000.. {
+        let faults = Faults {
+            loss: [0.0, 0.01, 0.05, 0.2][seed as usize % 4],
+            duplication: [0.0, 0.1][seed as usize / 4 % 2],
+            reordering: [0.0, 0.3][seed as usize / 8 % 2],
+            late_ns: 400_000,
+        };
+        messages += mixed_messages(seed, faults, 500);
+        if messages >= 1_000_000 {
+            break;
+        }
+    }
 }
