@@ -130,7 +130,7 @@ fn trace_of_a_running_server__new_connection__is_shown() {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let last = lines.lines().last().expect("the connection is seen");
     let event: Value = serde_json::from_str(last).unwrap();
-    assert_eq!(event["schema"], 1, "{event}");
+    assert_eq!(event["schema"], 2, "{event}");
     assert_eq!(event["bytes_sent"], 100_000, "{event}");
     assert!(
         event["network_limited_us"].is_u64() && event["dupacks"] == 0,
