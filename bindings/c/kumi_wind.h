@@ -55,6 +55,9 @@ enum kumi_wind_mode {
     KUMI_WIND_HEADER_THROUGH,
     /* Nothing. The data is written to a region. */
     KUMI_WIND_DIRECT_MAP,
+    /* As the two above, for the changes of an area: kumi_wind_send_diff. */
+    KUMI_WIND_HEADER_THROUGH_DIFF,
+    KUMI_WIND_DIRECT_DIFF,
 };
 
 enum kumi_wind_outcome {
@@ -83,7 +86,7 @@ struct kumi_wind_place {
 /* A message that arrived. */
 struct kumi_wind_message {
     uint32_t peer;
-    /* enum kumi_wind_class and enum kumi_wind_mode; 3 and 4 are the diff modes. */
+    /* enum kumi_wind_class and enum kumi_wind_mode. */
     int32_t delivery_class;
     int32_t mode;
     uint32_t reserved;
@@ -123,6 +126,15 @@ int kumi_wind_send_to(const struct kumi_wind_node *node, uint32_t peer, int deli
                       const void *data, size_t bytes, char *error, size_t error_bytes);
 
 /*
+ * Sends the bytes of `now` that differ from `twin`, a copy of the area from before its changes.
+ * Both have `bytes` bytes. Only these bytes are written to `place`: different peers may change
+ * different bytes of one area.
+ */
+int kumi_wind_send_diff(const struct kumi_wind_node *node, uint32_t peer, int delivery_class, int mode,
+                        const struct kumi_wind_place *place, const void *header, size_t header_bytes,
+                        const void *twin, const void *now, size_t bytes, char *error, size_t error_bytes);
+
+/*
  * Returns the next message of any peer, which kumi_wind_message_free frees. Returns NULL after
  * `limit_ms` milliseconds. A negative limit means no limit.
  */
@@ -144,6 +156,10 @@ void kumi_wind_region_free(const struct kumi_wind_node *node, struct kumi_wind_r
 int kumi_wind_put(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
                   const void *data, size_t bytes, char *error, size_t error_bytes);
 
+/* Writes the bytes of `now` that differ from `twin`. They are there when this returns. */
+int kumi_wind_put_diff(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
+                       const void *twin, const void *now, size_t bytes, char *error, size_t error_bytes);
+
 /* Reads bytes of the peer's memory. */
 int kumi_wind_get(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
                   void *data, size_t bytes, char *error, size_t error_bytes);
@@ -156,6 +172,13 @@ int kumi_wind_fetch_add(const struct kumi_wind_node *node, uint32_t peer, const 
                         uint64_t value, uint64_t *before, char *error, size_t error_bytes);
 int kumi_wind_compare_swap(const struct kumi_wind_node *node, uint32_t peer,
                            const struct kumi_wind_place *place, uint64_t expected, uint64_t value,
+                           uint64_t *before, char *error, size_t error_bytes);
+int kumi_wind_swap(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
+                   uint64_t value, uint64_t *before, char *error, size_t error_bytes);
+
+/* As above: stores the bits of `value` that are set in `mask`, and leaves the others. */
+int kumi_wind_masked_store(const struct kumi_wind_node *node, uint32_t peer,
+                           const struct kumi_wind_place *place, uint64_t mask, uint64_t value,
                            uint64_t *before, char *error, size_t error_bytes);
 
 /* Waits until every message to the peer has arrived. A negative limit means no limit. */

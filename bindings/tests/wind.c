@@ -53,6 +53,11 @@ int main(void)
     expect_true("a fetch and add returns the word before it", added == KUMI_WIND_DONE && before == 0);
     int swapped = kumi_wind_compare_swap(one, peer, &place, 5, 9, &before, error, sizeof error);
     expect_true("a compare and swap stores", swapped == KUMI_WIND_DONE && before == 5 && memory[8] == 9);
+    swapped = kumi_wind_swap(one, peer, &place, 0x1234, &before, error, sizeof error);
+    expect_true("a swap stores", swapped == KUMI_WIND_DONE && before == 9 && memory[8] == 0x34);
+    int stored = kumi_wind_masked_store(one, peer, &place, 0xff00, 0xabcd, &before, error, sizeof error);
+    expect_true("a masked store leaves the other bits",
+                stored == KUMI_WIND_DONE && before == 0x1234 && memory[8] == 0x34 && memory[9] == 0xab);
     place.offset = 0;
     int sent = kumi_wind_send_to(one, peer, KUMI_WIND_ORDERED, KUMI_WIND_HEADER_THROUGH, &place, "head", 4,
                                  "data", 4, error, sizeof error);
@@ -61,6 +66,23 @@ int main(void)
                 sent == KUMI_WIND_DONE && message != NULL && message->header_bytes == 4 &&
                     message->data_bytes == 0 && memcmp(memory, "data", 4) == 0);
     kumi_wind_message_free(message);
+
+    memcpy(memory, "ABCDEF", 6);
+    expect_true("a diff that is put writes the changed bytes only",
+                kumi_wind_put_diff(one, peer, &place, "aaaaaa", "aXaaYa", 6, error, sizeof error) ==
+                        KUMI_WIND_DONE &&
+                    memcmp(memory, "AXCDYF", 6) == 0);
+    sent = kumi_wind_send_diff(one, peer, KUMI_WIND_ORDERED, KUMI_WIND_HEADER_THROUGH_DIFF, &place, "head", 4,
+                               "aaa", "Zaa", 3, error, sizeof error);
+    message = kumi_wind_receive(other, 5000);
+    expect_true("a message of a diff does too, and its header goes to the program",
+                sent == KUMI_WIND_DONE && message != NULL && message->header_bytes == 4 &&
+                    message->mode == KUMI_WIND_HEADER_THROUGH_DIFF && memcmp(memory, "ZXCDYF", 6) == 0);
+    kumi_wind_message_free(message);
+    expect_true("a mode without a diff is refused",
+                kumi_wind_send_diff(one, peer, KUMI_WIND_ORDERED, KUMI_WIND_DIRECT_MAP, &place, NULL, 0, "a",
+                                    "b", 1, error, sizeof error) == KUMI_WIND_ARGUMENT &&
+                    strstr(error, "invalid mode 2 of a diff") != NULL);
 
     place.offset = 1 << 16;
     expect_true("a place out of the region is refused",

@@ -41,9 +41,22 @@ with wind.Node("127.0.0.1:0", secret) as one, wind.Node("127.0.0.1:0", secret) a
     claim("a fetch and add counts", added == [0, 2, 4])
     swapped = one.compare_swap(peer, region.place, 6, 100, offset=8)
     claim("a compare and swap stores", swapped == 6 and region.memory[8] == 100)
+    claim("a swap stores", one.swap(peer, region.place, 0x1234, offset=8) == 100)
+    stored = one.masked_store(peer, region.place, 0xFF00, 0xABCD, offset=8)
+    claim("a masked store leaves the other bits", stored == 0x1234 and region.memory[8:10] == b"\x34\xab")
     one.send(peer, b"data", place=region.place, header=b"head")
     claim("a header is delivered, and data placed", other.receive(5)[1].header == b"head")
     claim("the data is in the region", bytes(region.memory[:4]) == b"data")
+    region.memory[:6] = b"ABCDEF"
+    one.put(peer, region.place, b"aXaaYa", twin=b"aaaaaa")
+    claim("a diff that is put writes the changed bytes only", bytes(region.memory[:6]) == b"AXCDYF")
+    one.send(peer, b"Zaa", place=region.place, header=b"diff", twin=b"aaa")
+    claim("a diff notifies with its header", other.receive(5)[1] == (b"", b"diff", "ordered"))
+    claim("a message of a diff does too", bytes(region.memory[:6]) == b"ZXCDYF")
+    short = lambda: one.put(peer, region.place, b"abc", twin=b"ab")  # noqa: E731
+    claim("a twin of another length is named", raises(ValueError, "2 bytes: expected 3", short))
+    homeless = lambda: one.send(peer, b"abc", twin=b"abd")  # noqa: E731
+    claim("a twin without a place is refused", raises(ValueError, "needs a place", homeless))
     outside = lambda: one.put(peer, region.place, b"a", offset=1 << 20)  # noqa: E731
     claim("a place out of the region is refused", raises(wind.Refused, "outside the region", outside))
     claim("a wait has a limit", raises(TimeoutError, "no message", lambda: other.receive(0.01)))

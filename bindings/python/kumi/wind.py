@@ -36,7 +36,7 @@ Delivery = Literal["ordered", "unordered", "synchronous"]
 _CLASSES: tuple[Delivery, ...] = ("ordered", "unordered", "synchronous")
 _SECRET_BYTES = 32
 _LATE, _LOST, _REFUSED, _ARGUMENT = 1, 2, 3, 4
-_HEADER_THROUGH, _DIRECT_MAP = 1, 2
+_HEADER_THROUGH, _DIRECT_MAP, _HEADER_THROUGH_DIFF, _DIRECT_DIFF = 1, 2, 3, 4
 
 
 class WindError(RuntimeError):
@@ -100,6 +100,22 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             *_library._SAY,
         ],
     ),
+    "kumi_wind_send_diff": (
+        ctypes.c_int,
+        [
+            c_void_p,
+            c_uint32,
+            ctypes.c_int,
+            ctypes.c_int,
+            POINTER(_Place),
+            ctypes.c_char_p,
+            c_size_t,
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            c_size_t,
+            *_library._SAY,
+        ],
+    ),
     "kumi_wind_receive": (POINTER(_Message), [c_void_p, c_int64]),
     "kumi_wind_message_free": (None, [POINTER(_Message)]),
     "kumi_wind_region_new": (c_void_p, [c_void_p, c_size_t, POINTER(_Place), *_library._SAY]),
@@ -108,6 +124,18 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kumi_wind_put": (
         ctypes.c_int,
         [c_void_p, c_uint32, POINTER(_Place), ctypes.c_char_p, c_size_t, *_library._SAY],
+    ),
+    "kumi_wind_put_diff": (
+        ctypes.c_int,
+        [
+            c_void_p,
+            c_uint32,
+            POINTER(_Place),
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            c_size_t,
+            *_library._SAY,
+        ],
     ),
     "kumi_wind_get": (
         ctypes.c_int,
@@ -118,6 +146,14 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, c_uint32, POINTER(_Place), c_uint64, POINTER(c_uint64), *_library._SAY],
     ),
     "kumi_wind_compare_swap": (
+        ctypes.c_int,
+        [c_void_p, c_uint32, POINTER(_Place), c_uint64, c_uint64, POINTER(c_uint64), *_library._SAY],
+    ),
+    "kumi_wind_swap": (
+        ctypes.c_int,
+        [c_void_p, c_uint32, POINTER(_Place), c_uint64, POINTER(c_uint64), *_library._SAY],
+    ),
+    "kumi_wind_masked_store": (
         ctypes.c_int,
         [c_void_p, c_uint32, POINTER(_Place), c_uint64, c_uint64, POINTER(c_uint64), *_library._SAY],
     ),
@@ -254,6 +290,7 @@ class Node:
         place: bytes | None = None,
         offset: int = 0,
         header: bytes | None = None,
+        twin: bytes | None = None,
     ) -> None:
         """Sends a message. A synchronous one is in the peer's memory when this returns.
 
@@ -265,6 +302,8 @@ class Node:
             place: place of a region of the peer, to which the data is written.
             offset: offset in the region.
             header: bytes for the peer's program; without them it is not notified. Only with ``place``.
+            twin: copy of ``data`` from before its changes: only bytes that differ are sent and
+                written. Only with ``place``.
 
         Raises:
             PeerLost: the peer is lost.
@@ -276,8 +315,27 @@ class Node:
         if place is None:
             if header is not None:
                 raise ValueError("a header needs a place, to which the data is written")
+            if twin is not None:
+                raise ValueError("a twin needs a place, to which the changes are written")
             outcome = self._library.kumi_wind_send(
                 self._pointer, peer, number, data, len(data), *error.arguments
+            )
+        elif twin is not None:
+            _check_twin(twin, data)
+            mode = _DIRECT_DIFF if header is None else _HEADER_THROUGH_DIFF
+            header = header or b""
+            outcome = self._library.kumi_wind_send_diff(
+                self._pointer,
+                peer,
+                number,
+                mode,
+                byref(_at(place, offset)),
+                header,
+                len(header),
+                twin,
+                data,
+                len(data),
+                *error.arguments,
             )
         else:
             mode = _DIRECT_MAP if header is None else _HEADER_THROUGH
@@ -322,12 +380,22 @@ class Node:
         self._regions.append(region)
         return region
 
-    def put(self, peer: int, place: bytes, data: bytes, offset: int = 0) -> None:
-        """Writes ``data`` to a region of the peer. It is there when this returns."""
+    def put(
+        self, peer: int, place: bytes, data: bytes, offset: int = 0, *, twin: bytes | None = None
+    ) -> None:
+        """Writes ``data`` to a region of the peer. It is there when this returns.
+
+        With ``twin``, a copy of the data from before its changes, only bytes that differ are written.
+        """
         error = _Error()
-        outcome = self._library.kumi_wind_put(
-            self._pointer, peer, byref(_at(place, offset)), data, len(data), *error.arguments
-        )
+        at = byref(_at(place, offset))
+        if twin is None:
+            outcome = self._library.kumi_wind_put(self._pointer, peer, at, data, len(data), *error.arguments)
+        else:
+            _check_twin(twin, data)
+            outcome = self._library.kumi_wind_put_diff(
+                self._pointer, peer, at, twin, data, len(data), *error.arguments
+            )
         error.check(outcome)
 
     def get(self, peer: int, place: bytes, length: int, offset: int = 0) -> bytes:
@@ -339,40 +407,40 @@ class Node:
         error.check(outcome)
         return data.raw
 
+    def _atomic(self, name: str, peer: int, place: bytes, offset: int, words: tuple[int, ...]) -> int:
+        error, before = _Error(), c_uint64()
+        function = getattr(self._library, f"kumi_wind_{name}")
+        operands = (word % (1 << 64) for word in words)
+        at = byref(_at(place, offset))
+        error.check(function(self._pointer, peer, at, *operands, byref(before), *error.arguments))
+        return before.value
+
     def fetch_add(self, peer: int, place: bytes, value: int, offset: int = 0) -> int:
         """Adds to a 64-bit word of the peer, and returns the word of before."""
-        error, before = _Error(), c_uint64()
-        outcome = self._library.kumi_wind_fetch_add(
-            self._pointer,
-            peer,
-            byref(_at(place, offset)),
-            value % (1 << 64),
-            byref(before),
-            *error.arguments,
-        )
-        error.check(outcome)
-        return before.value
+        return self._atomic("fetch_add", peer, place, offset, (value,))
 
     def compare_swap(self, peer: int, place: bytes, expected: int, value: int, offset: int = 0) -> int:
         """Stores ``value`` in a word of the peer if it is ``expected``; returns the word of before."""
-        error, before = _Error(), c_uint64()
-        outcome = self._library.kumi_wind_compare_swap(
-            self._pointer,
-            peer,
-            byref(_at(place, offset)),
-            expected,
-            value,
-            byref(before),
-            *error.arguments,
-        )
-        error.check(outcome)
-        return before.value
+        return self._atomic("compare_swap", peer, place, offset, (expected, value))
+
+    def swap(self, peer: int, place: bytes, value: int, offset: int = 0) -> int:
+        """Stores ``value`` in a 64-bit word of the peer, and returns the word of before."""
+        return self._atomic("swap", peer, place, offset, (value,))
+
+    def masked_store(self, peer: int, place: bytes, mask: int, value: int, offset: int = 0) -> int:
+        """Stores the bits of ``value`` that are set in ``mask``; returns the word of before."""
+        return self._atomic("masked_store", peer, place, offset, (mask, value))
 
     def flush(self, peer: int, timeout: float | None = None) -> None:
         """Waits until every message to the peer has arrived."""
         error = _Error()
         limit_ms = -1 if timeout is None else max(0, int(timeout * 1000))
         error.check(self._library.kumi_wind_flush(self._pointer, peer, limit_ms, *error.arguments))
+
+
+def _check_twin(twin: bytes, data: bytes) -> None:
+    if len(twin) != len(data):
+        raise ValueError(f"twin has {len(twin)} bytes: expected {len(data)}, as the data has")
 
 
 def _at(place: bytes, offset: int) -> _Place:

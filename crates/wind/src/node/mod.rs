@@ -8,6 +8,7 @@ mod state;
 
 pub use regions::Region;
 
+use crate::protocol::diff;
 use crate::protocol::{
     Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
     Refused, Rejected,
@@ -66,6 +67,22 @@ pub enum WindError {
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> WindError {
     move |error| WindError::System { what, error }
+}
+
+/// Returns an error if the area has no diff: its twin has another length, or it is longer than the
+/// offsets of a diff.
+fn check_area(twin: &[u8], now: &[u8]) -> Result<(), Rejected> {
+    if twin.len() != now.len() {
+        return Err(Rejected::Twin {
+            twin: twin.len(),
+            area: now.len(),
+        });
+    }
+    let (bytes, max) = (now.len() as u64, u64::from(u32::MAX));
+    match bytes > max {
+        true => Err(Rejected::Area { bytes, max }),
+        false => Ok(()),
+    }
 }
 
 struct Shared {
@@ -220,6 +237,35 @@ impl Node {
         self.send(peer, message)
     }
 
+    /// Sends the bytes of `now` that differ from `twin`, which are written at `place`. The peer's
+    /// program gets the header; without one it is not notified.
+    ///
+    /// # Errors
+    /// As [`Self::send`], or the lengths differ.
+    pub fn send_diff(
+        &self,
+        peer: PeerId,
+        class: Class,
+        place: Place,
+        header: Option<Vec<u8>>,
+        twin: &[u8],
+        now: &[u8],
+    ) -> Result<MessageId, WindError> {
+        let mode = match header {
+            Some(_) => Mode::HeaderThroughDiff,
+            None => Mode::DirectDiff,
+        };
+        check_area(twin, now)?;
+        let message = Message {
+            class,
+            mode,
+            header: header.unwrap_or_default(),
+            data: self.state().endpoint.diff_parts(twin, now, class, mode),
+            place: Some(place),
+        };
+        self.send(peer, message)
+    }
+
     /// Waits until a synchronous message has been placed in the peer's memory.
     ///
     /// # Errors
@@ -289,6 +335,30 @@ impl Node {
         for part in bytes.chunks(part_bytes) {
             started.push(self.start(peer, place.plus(offset), Operation::Put(part.to_vec()))?);
             offset += part.len() as u64;
+        }
+        for operation in started {
+            self.wait_result(peer, operation, None)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes of `now` that differ from `twin` at `place`, and waits until they are in
+    /// the peer's memory. The bytes between them are not touched, so that others may write them.
+    ///
+    /// # Errors
+    /// As [`Self::wait_result`], or the lengths differ.
+    pub fn put_diff(
+        &self,
+        peer: PeerId,
+        place: Place,
+        twin: &[u8],
+        now: &[u8],
+    ) -> Result<(), WindError> {
+        check_area(twin, now)?;
+        let part_bytes = self.state().endpoint.operation_bytes_max();
+        let mut started = Vec::new();
+        for part in diff::encode(twin, now, part_bytes) {
+            started.push(self.start(peer, place, Operation::PutDiff(part))?);
         }
         for operation in started {
             self.wait_result(peer, operation, None)?;

@@ -82,6 +82,51 @@ fn operations__on_a_region__change_it_without_the_program() {
 }
 
 #[test]
+fn diff__of_an_area__writes_the_changed_bytes_only() {
+    let (one, other, peer) = pair();
+    let region = other.register(300_000).unwrap();
+    let twin = vec![1; 300_000];
+    let mut now = twin.clone();
+    for at in (0..now.len()).step_by(77) {
+        now[at] = 2;
+    }
+    now[100_000..150_000].fill(3);
+    // The peer's bytes differ from the twin, so a byte that is written without need shows.
+    let expected: Vec<u8> = now
+        .iter()
+        .map(|&byte| if byte == 1 { 0 } else { byte })
+        .collect();
+    let contents = || {
+        let mut bytes = vec![0; 300_000];
+        region.memory().read(0, &mut bytes);
+        bytes
+    };
+    one.put_diff(peer, region.place(0), &twin, &now).unwrap();
+    assert!(contents() == expected);
+
+    one.put(peer, region.place(0), &vec![0; 300_000]).unwrap();
+    let (class, place) = (Class::Ordered, region.place(0));
+    let header = Some(b"changed".to_vec());
+    one.send_diff(peer, class, place, header, &twin, &now)
+        .unwrap();
+    let received = other.receive(LIMIT).unwrap().message;
+    let (header, data) = (&received.header[..], received.data.len());
+    assert_eq!((header, data), (&b"changed"[..], 0));
+    assert!(contents() == expected);
+
+    let class = Class::Synchronous;
+    let sent = one
+        .send_diff(peer, class, place, None, &twin, &twin)
+        .unwrap();
+    one.wait_placed(peer, sent, LIMIT).unwrap();
+    assert!(contents() == expected);
+
+    let refused = one.put_diff(peer, place, &twin[1..], &now).unwrap_err();
+    let reason = "the twin has 299999 bytes, and the area has 300000: expected the same length";
+    assert_eq!(refused.to_string(), reason);
+}
+
+#[test]
 fn message__to_a_place_out_of_range__is_an_error_of_the_synchronous_sender() {
     let (one, other, peer) = pair();
     let region = other.register(100).unwrap();

@@ -118,6 +118,22 @@ pub enum Rejected {
         /// Longest part.
         max: usize,
     },
+    /// A twin that is not as long as its area.
+    #[error("the twin has {twin} bytes, and the area has {area}: expected the same length")]
+    Twin {
+        /// Length of the twin.
+        twin: usize,
+        /// Length of the area.
+        area: usize,
+    },
+    /// An area that is longer than the offsets of a diff.
+    #[error("the area has {bytes} bytes: a diff describes at most {max}")]
+    Area {
+        /// Length of the area.
+        bytes: u64,
+        /// Longest area.
+        max: u64,
+    },
     /// More peers than the endpoint may have.
     #[error("the endpoint has its {0} peers already")]
     Peers(usize),

@@ -1,46 +1,14 @@
 //! C interface of Wind. `bindings/c/kumi_wind.h` documents the functions.
 
+mod memory;
+
 use super::{text, write_message};
-use kumi_wind::{
-    Atomic, Class, Config, Message, Mode, Node, PeerId, Place, Region, WindError, random_epoch,
-};
-use std::ffi::{c_char, c_int, c_void};
+use kumi_wind::{Class, Config, Message, Mode, Node, PeerId, WindError, random_epoch};
+use memory::CPlace;
+use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 use std::ptr;
 use std::time::Duration;
-
-/// C layout of `struct kumi_wind_place`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct CPlace {
-    offset: u64,
-    region: u32,
-    reserved: u32,
-    key: [u8; 16],
-}
-
-const _: () = assert!(size_of::<CPlace>() == 32);
-
-impl From<Place> for CPlace {
-    fn from(place: Place) -> Self {
-        Self {
-            offset: place.offset,
-            region: place.region,
-            reserved: 0,
-            key: place.key,
-        }
-    }
-}
-
-impl From<CPlace> for Place {
-    fn from(place: CPlace) -> Self {
-        Self {
-            region: place.region,
-            key: place.key,
-            offset: place.offset,
-        }
-    }
-}
 
 /// C layout of `struct kumi_wind_message`. It owns its header and data.
 #[repr(C)]
@@ -120,12 +88,19 @@ unsafe fn address(address: *const c_char) -> Result<SocketAddr, Failure> {
 
 /// # Safety
 /// `from` has `bytes` bytes; it may be null if `bytes` is 0.
-unsafe fn copied(from: *const u8, bytes: usize) -> Vec<u8> {
+unsafe fn borrowed<'a>(from: *const u8, bytes: usize) -> &'a [u8] {
     match bytes {
-        0 => Vec::new(),
+        0 => &[],
         // SAFETY: the caller guarantees it.
-        _ => unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec(),
+        _ => unsafe { std::slice::from_raw_parts(from, bytes) },
     }
+}
+
+/// # Safety
+/// As [`borrowed`].
+unsafe fn copied(from: *const u8, bytes: usize) -> Vec<u8> {
+    // SAFETY: the caller guarantees it.
+    unsafe { borrowed(from, bytes) }.to_vec()
 }
 
 fn class(number: c_int) -> Result<Class, Failure> {
@@ -307,6 +282,55 @@ pub unsafe extern "C" fn kumi_wind_send_to(
     unsafe { finish(act(), error, error_bytes) }
 }
 
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `place` a place, `header` has `header_bytes`, `twin` and `now` have `bytes`,
+/// and `error` has room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_send_diff(
+    node: *const Node,
+    peer: u32,
+    class_number: c_int,
+    mode: c_int,
+    place: *const CPlace,
+    header: *const u8,
+    header_bytes: usize,
+    twin: *const u8,
+    now: *const u8,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let act = || -> Result<(), Failure> {
+        let class = class(class_number)?;
+        // SAFETY: the caller guarantees it.
+        let header = unsafe { copied(header, header_bytes) };
+        let header = match mode {
+            3 => Some(header),
+            4 => None,
+            _ => {
+                let expected = "expected 3 (header through) or 4 (direct)";
+                return Err(Failure::Argument(format!(
+                    "invalid mode {mode} of a diff: {expected}"
+                )));
+            }
+        };
+        // SAFETY: the caller guarantees all of them.
+        let (node, place, twin, now) = unsafe {
+            let (twin, now) = (borrowed(twin, bytes), borrowed(now, bytes));
+            (&*node, (*place).into(), twin, now)
+        };
+        let sent = node.send_diff(PeerId(peer), class, place, header, twin, now)?;
+        if class == Class::Synchronous {
+            node.wait_placed(PeerId(peer), sent, None)?;
+        }
+        Ok(())
+    };
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(act(), error, error_bytes) }
+}
+
 /// Returns the bytes as memory that [`free_bytes`] frees.
 fn given_away(bytes: Vec<u8>) -> (*const u8, usize) {
     let bytes = bytes.into_boxed_slice();
@@ -361,170 +385,6 @@ pub unsafe extern "C" fn kumi_wind_message_free(message: *mut CMessage) {
         free_bytes(message.header, message.header_bytes);
         free_bytes(message.data, message.data_bytes);
     }
-}
-
-/// See `kumi_wind.h`.
-///
-/// # Safety
-/// `node` is a node, `place` writable, and `error` has room for `error_bytes`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_wind_region_new(
-    node: *const Node,
-    bytes: usize,
-    place: *mut CPlace,
-    error: *mut c_char,
-    error_bytes: usize,
-) -> *mut Region {
-    // SAFETY: the caller guarantees it.
-    match unsafe { &*node }.register(bytes) {
-        Ok(region) => {
-            // SAFETY: the caller guarantees it.
-            unsafe { place.write(region.place(0).into()) };
-            Box::into_raw(Box::new(region))
-        }
-        Err(failure) => {
-            // SAFETY: the caller guarantees the room.
-            unsafe { write_message(&failure, error, error_bytes) };
-            ptr::null_mut()
-        }
-    }
-}
-
-/// See `kumi_wind.h`.
-///
-/// # Safety
-/// `region` is a region.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_wind_region_memory(region: *const Region) -> *mut c_void {
-    // SAFETY: the caller guarantees it.
-    unsafe { &*region }.memory().as_ptr().cast()
-}
-
-/// See `kumi_wind.h`.
-///
-/// # Safety
-/// `node` is the region's node, and `region` null or a region, which is not used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_wind_region_free(node: *const Node, region: *mut Region) {
-    if region.is_null() {
-        return;
-    }
-    // SAFETY: the caller guarantees both.
-    let (node, region) = unsafe { (&*node, Box::from_raw(region)) };
-    node.deregister(&region);
-}
-
-/// See `kumi_wind.h`.
-///
-/// # Safety
-/// `node` is a node, `place` a place, `data` has `bytes` bytes, and `error` room for
-/// `error_bytes`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_wind_put(
-    node: *const Node,
-    peer: u32,
-    place: *const CPlace,
-    data: *const u8,
-    bytes: usize,
-    error: *mut c_char,
-    error_bytes: usize,
-) -> c_int {
-    // SAFETY: the caller guarantees all of them.
-    let (node, place, data) = unsafe { (&*node, (*place).into(), copied(data, bytes)) };
-    let result = node.put(PeerId(peer), place, &data).map_err(Failure::from);
-    // SAFETY: the caller guarantees the room.
-    unsafe { finish(result, error, error_bytes) }
-}
-
-/// See `kumi_wind.h`.
-///
-/// # Safety
-/// `node` is a node, `place` a place, `data` has room for `bytes` bytes, and `error` for
-/// `error_bytes`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_wind_get(
-    node: *const Node,
-    peer: u32,
-    place: *const CPlace,
-    data: *mut u8,
-    bytes: usize,
-    error: *mut c_char,
-    error_bytes: usize,
-) -> c_int {
-    // SAFETY: the caller guarantees both.
-    let (node, place) = unsafe { (&*node, (*place).into()) };
-    let result = node.get(PeerId(peer), place, bytes).map(|read| {
-        // SAFETY: the caller guarantees room for `bytes`, which is the length of the result.
-        unsafe { ptr::copy_nonoverlapping(read.as_ptr(), data, read.len().min(bytes)) };
-    });
-    // SAFETY: the caller guarantees the room.
-    unsafe { finish(result.map_err(Failure::from), error, error_bytes) }
-}
-
-/// # Safety
-/// `node` is a node, `place` a place, `before` null or writable, and `error` has room for
-/// `error_bytes`.
-unsafe fn atomic(
-    node: *const Node,
-    peer: u32,
-    place: *const CPlace,
-    atomic: Atomic,
-    before: *mut u64,
-    error: *mut c_char,
-    error_bytes: usize,
-) -> c_int {
-    // SAFETY: the caller guarantees both.
-    let (node, place) = unsafe { (&*node, (*place).into()) };
-    let result = node.atomic(PeerId(peer), place, atomic).map(|word| {
-        // SAFETY: the caller guarantees it.
-        if let Some(before) = unsafe { before.as_mut() } {
-            *before = word;
-        }
-    });
-    // SAFETY: the caller guarantees the room.
-    unsafe { finish(result.map_err(Failure::from), error, error_bytes) }
-}
-
-/// See `kumi_wind.h`.
-///
-/// # Safety
-/// As [`atomic`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_wind_fetch_add(
-    node: *const Node,
-    peer: u32,
-    place: *const CPlace,
-    value: u64,
-    before: *mut u64,
-    error: *mut c_char,
-    error_bytes: usize,
-) -> c_int {
-    let add = Atomic::FetchAdd(value);
-    // SAFETY: the caller guarantees what `atomic` requires.
-    unsafe { atomic(node, peer, place, add, before, error, error_bytes) }
-}
-
-/// See `kumi_wind.h`.
-///
-/// # Safety
-/// As [`atomic`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_wind_compare_swap(
-    node: *const Node,
-    peer: u32,
-    place: *const CPlace,
-    expected: u64,
-    value: u64,
-    before: *mut u64,
-    error: *mut c_char,
-    error_bytes: usize,
-) -> c_int {
-    let swap = Atomic::CompareSwap {
-        expected,
-        new: value,
-    };
-    // SAFETY: the caller guarantees what `atomic` requires.
-    unsafe { atomic(node, peer, place, swap, before, error, error_bytes) }
 }
 
 /// See `kumi_wind.h`.
