@@ -324,22 +324,46 @@ impl Node {
         self.wait(limit, |state| state.take_result(peer, operation))
     }
 
+    /// Executes the parts of an operation that is longer than a datagram, and returns the bytes of
+    /// their results. Every result is taken, also after an error, so none stays behind.
+    fn execute(
+        &self,
+        peer: PeerId,
+        parts: impl Iterator<Item = (Place, Operation)>,
+    ) -> Result<Vec<u8>, WindError> {
+        let mut started = Vec::new();
+        let mut outcome = Ok(Vec::new());
+        for (place, operation) in parts {
+            let room = self.wait_for_room(peer);
+            match room.and_then(|()| self.start(peer, place, operation)) {
+                Ok(number) => started.push(number),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        for operation in started {
+            let result = self.wait_result(peer, operation, None);
+            outcome = outcome.and_then(|mut bytes| {
+                bytes.extend(result?);
+                Ok(bytes)
+            });
+        }
+        outcome
+    }
+
     /// Writes `bytes` at `place`, and waits until they are in the peer's memory.
     ///
     /// # Errors
     /// As [`Self::wait_result`].
     pub fn put(&self, peer: PeerId, place: Place, bytes: &[u8]) -> Result<(), WindError> {
         let part_bytes = self.state().endpoint.operation_bytes_max();
-        let mut started = Vec::new();
-        let mut offset = 0;
-        for part in bytes.chunks(part_bytes) {
-            started.push(self.start(peer, place.plus(offset), Operation::Put(part.to_vec()))?);
-            offset += part.len() as u64;
-        }
-        for operation in started {
-            self.wait_result(peer, operation, None)?;
-        }
-        Ok(())
+        let parts = bytes.chunks(part_bytes).enumerate().map(|(index, part)| {
+            let at = place.plus((index * part_bytes) as u64);
+            (at, Operation::Put(part.to_vec()))
+        });
+        self.execute(peer, parts).map(drop)
     }
 
     /// Writes the bytes of `now` that differ from `twin` at `place`, and waits until they are in
@@ -356,14 +380,9 @@ impl Node {
     ) -> Result<(), WindError> {
         check_area(twin, now)?;
         let part_bytes = self.state().endpoint.operation_bytes_max();
-        let mut started = Vec::new();
-        for part in diff::encode(twin, now, part_bytes) {
-            started.push(self.start(peer, place, Operation::PutDiff(part))?);
-        }
-        for operation in started {
-            self.wait_result(peer, operation, None)?;
-        }
-        Ok(())
+        let parts = diff::encode(twin, now, part_bytes).into_iter();
+        let parts = parts.map(|part| (place, Operation::PutDiff(part)));
+        self.execute(peer, parts).map(drop)
     }
 
     /// Reads `bytes` bytes at `place`.
@@ -372,19 +391,11 @@ impl Node {
     /// As [`Self::wait_result`].
     pub fn get(&self, peer: PeerId, place: Place, bytes: usize) -> Result<Vec<u8>, WindError> {
         let part_bytes = self.state().endpoint.operation_bytes_max();
-        let mut started = Vec::new();
-        let mut offset = 0;
-        while offset < bytes {
-            let part = part_bytes.min(bytes - offset);
-            let get = Operation::Get(part as u16);
-            started.push(self.start(peer, place.plus(offset as u64), get)?);
-            offset += part;
-        }
-        let mut out = Vec::with_capacity(bytes);
-        for operation in started {
-            out.extend(self.wait_result(peer, operation, None)?);
-        }
-        Ok(out)
+        let parts = (0..bytes).step_by(part_bytes).map(|offset| {
+            let length = part_bytes.min(bytes - offset);
+            (place.plus(offset as u64), Operation::Get(length as u16))
+        });
+        self.execute(peer, parts)
     }
 
     /// Executes an atomic operation on the word at `place`, and returns the word before it.

@@ -110,6 +110,12 @@ impl State {
         }
     }
 
+    /// Returns the number of operations whose result is kept or awaited.
+    #[cfg(test)]
+    pub fn untaken(&self) -> usize {
+        self.results.len()
+    }
+
     /// Ends all sessions.
     pub fn close(&mut self) {
         for peer in std::mem::take(&mut self.peers) {

@@ -82,6 +82,24 @@ fn operations__on_a_region__change_it_without_the_program() {
 }
 
 #[test]
+fn operations__refused_in_each_part__leave_no_result_behind() {
+    let (one, other, peer) = pair();
+    let region = other.register(100).unwrap();
+    let place = region.place(0);
+    let refusals = [
+        one.put(peer, place, &[1; 100_000]).unwrap_err(),
+        one.get(peer, place, 100_000).unwrap_err(),
+        one.put_diff(peer, place, &[0; 100_000], &[1; 100_000])
+            .unwrap_err(),
+    ];
+    for refused in refusals {
+        let reason = "the peer refused: the place lies outside the region";
+        assert_eq!(refused.to_string(), reason);
+    }
+    assert_eq!(one.state().untaken(), 0);
+}
+
+#[test]
 fn diff__of_an_area__writes_the_changed_bytes_only() {
     let (one, other, peer) = pair();
     let region = other.register(300_000).unwrap();
