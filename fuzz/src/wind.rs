@@ -3,8 +3,10 @@
 
 use crate::choices::Choices;
 use kumi_wind::protocol::wire::parse_records;
-use kumi_wind::protocol::{Endpoint, Regions};
+use kumi_wind::protocol::{Endpoint, Regions, SLOT_WORDS};
 use kumi_wind::{Atomic, Class, Config, Message, Mode, Operation, Place, RegionKey, Seal};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 const MS: u64 = 1_000_000;
 const STEPS_MAX: u32 = 600;
@@ -102,6 +104,12 @@ pub fn run(choices: &mut Choices) {
             (0, _) if choices.u8(..) < 40 => ends[end] = endpoint(choices, seal),
             (1, Ok(peer)) if choices.u8(..) < 40 => ends[end].close(peer),
             (2..12, Ok(peer)) => drop(ends[end].send(peer, message(choices))),
+            (12..22, Ok(peer)) if choices.u8(..) < 60 => {
+                let slots: Vec<AtomicU64> = std::iter::repeat_with(AtomicU64::default)
+                    .take(SLOT_WORDS)
+                    .collect();
+                ends[end].serve_requests(peer, Arc::new(slots));
+            }
             (12..22, Ok(peer)) => drop(ends[end].operate(peer, place(choices), operation(choices))),
             (22..30, _) => while ends[end].poll_event().is_some() {},
             (30..40, _) => now_ns += choices.u64(..5 * MS),
@@ -116,7 +124,7 @@ pub fn run(choices: &mut Choices) {
             }
             _ => {}
         }
-        ends[end].handle_timeout(now_ns);
+        ends[end].handle_timeout(&mut memories[end], now_ns);
         let mut out = Vec::new();
         for _ in 0..choices.u8(..20) {
             out.clear();

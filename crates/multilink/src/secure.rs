@@ -32,6 +32,12 @@ fn truncated(key: &hmac::Key, body: &[u8]) -> Tag {
     out
 }
 
+/// Derives a key for `purpose` from the key of one direction of a session: HMAC-SHA256, truncated.
+pub fn derive(session_key: &[u8; 32], purpose: &str) -> Tag {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, session_key);
+    truncated(&key, purpose.as_bytes())
+}
+
 /// Secret that all nodes of a cluster share.
 #[derive(Clone)]
 pub struct ClusterKey {

@@ -422,7 +422,8 @@ impl Node {
 
     /// Returns the smoothed round trip to a peer, if there is a session.
     pub fn rtt(&self, peer: PeerId) -> Option<Duration> {
-        self.state().endpoint.rtt_ns(peer).map(Duration::from_nanos)
+        let rtt = self.state().endpoint.path_rtt(peer)?;
+        Some(Duration::from_nanos(rtt.messages.smoothed_ns()))
     }
 
     /// Waits until `poll` returns a value or an error. It polls the socket for a moment first.

@@ -155,7 +155,7 @@ impl State {
             .timeout_ns()
             .is_some_and(|at_ns| at_ns <= now_ns);
         if is_due {
-            self.endpoint.handle_timeout(now_ns);
+            self.endpoint.handle_timeout(&mut self.regions, now_ns);
         }
         while let Some(event) = self.endpoint.poll_notice() {
             self.note(event);

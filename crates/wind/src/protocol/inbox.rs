@@ -4,8 +4,9 @@
 //!   unordered: delivered when complete
 //!   ordered k: delivered when complete, and
 //!              ordered 0 … k − 1 are delivered, and
-//!              unordered 0 … u − 1 are delivered, and operations 0 … p − 1 are executed
-//!              (u, p: unordered messages and operations submitted before k, in its segments)
+//!              unordered 0 … u − 1 are delivered, and operations 0 … p − 1 and
+//!              requests 0 … r − 1 are executed
+//!              (u, p, r: what was submitted before k, in its segments)
 //! ```
 //!
 //! The sender never waits for this: the receiver holds the ordered message back (Wind, Hayashi et
@@ -16,7 +17,7 @@ use crate::protocol::memory;
 use crate::protocol::model::{Class, Mode, Place, Refused, Regions, place};
 use crate::protocol::outbox::{ITEM_COST_BYTES, UNACKED_SPAN_MAX};
 use crate::protocol::ranges::Ranges;
-use crate::protocol::wire::Segment;
+use crate::protocol::wire::{Before, Segment};
 use std::collections::BTreeMap;
 
 /// A message for the program.
@@ -58,7 +59,7 @@ struct Incoming {
     mode: Mode,
     total_bytes: u32,
     header_bytes: u16,
-    after: (u64, u64),
+    after: Before,
     place: Option<Place>,
     arrived: Ranges,
     /// Bytes that are held, by their offset.
@@ -209,14 +210,14 @@ impl Inbox {
         }
     }
 
-    /// Takes a segment. `executed` is the number of operations executed without a gap.
+    /// Takes a segment. `executed` are the operations and requests executed without a gap.
     ///
     /// Returns messages that are now delivered, and the reason for each that was refused.
     pub fn take(
         &mut self,
         segment: &Segment<'_>,
         limits: Limits,
-        executed: u64,
+        executed: Executed,
         regions: &mut dyn Regions,
         out: &mut Vec<Delivered>,
     ) -> Result<(), Violation> {
@@ -274,10 +275,19 @@ impl Inbox {
 
     /// Delivers the ordered messages whose turn has come. Called also when operations were
     /// executed.
-    pub fn advance(&mut self, executed: u64, regions: &mut dyn Regions, out: &mut Vec<Delivered>) {
+    pub fn advance(
+        &mut self,
+        executed: Executed,
+        regions: &mut dyn Regions,
+        out: &mut Vec<Delivered>,
+    ) {
         let unordered = self.unordered_delivered.first_gap(0);
         while let Some(incoming) = self.ordered.get_mut(&self.ordered_delivered) {
-            if incoming.after.0 > unordered || incoming.after.1 > executed {
+            let after = &incoming.after;
+            if after.unordered > unordered
+                || after.operations > executed.operations
+                || after.requests > executed.requests
+            {
                 return;
             }
             // Nothing that is delivered later can be overwritten by this message any more.
@@ -291,6 +301,13 @@ impl Inbox {
                 self.finish(number, incoming, out);
             }
         }
+    }
+
+    /// Returns whether the next ordered message waits for requests, of which `executed` are
+    /// executed.
+    pub fn waits_for_requests(&self, executed: u64) -> bool {
+        let next = self.ordered.get(&self.ordered_delivered);
+        next.is_some_and(|incoming| incoming.after.requests > executed)
     }
 
     fn finish(&mut self, number: u64, incoming: Incoming, out: &mut Vec<Delivered>) {
@@ -313,6 +330,15 @@ impl Inbox {
         memory::release(&mut self.ordered);
         memory::release(&mut self.unordered);
     }
+}
+
+/// Operations and requests of the peer that were executed without a gap.
+#[derive(Debug, Clone, Copy)]
+pub struct Executed {
+    /// Operations.
+    pub operations: u64,
+    /// Requests.
+    pub requests: u64,
 }
 
 /// Limits of what a peer may send.

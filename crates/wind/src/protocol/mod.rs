@@ -5,6 +5,7 @@
 //!                                          ├─ outbox      messages and operations of this side
 //!                                          ├─ inbox       messages of the peer: reassembly, order
 //!                                          ├─ operations  executed for the peer, each once
+//!                                          ├─ requests    operations that kernels execute
 //!                                          ├─ recovery    packets in flight, loss by time, probes
 //!                                          └─ window      congestion: delay and loss
 //!   Endpoint ── credit of all peers ────► Budget
@@ -23,6 +24,7 @@ mod operations;
 mod outbox;
 mod ranges;
 mod recovery;
+mod requests;
 mod rtt;
 mod session;
 #[cfg(test)]
@@ -32,10 +34,13 @@ mod tests;
 mod window;
 pub mod wire;
 
-pub use endpoint::{Config, Endpoint, Event, Lost, MessageId, PeerId, Rejected};
+pub use endpoint::{
+    Config, Endpoint, Event, Lost, MessageId, PathRtt, PeerId, Rejected, RequestKeys,
+};
 pub use handshake::Secret;
 pub use inbox::{Delivery, Violation};
 pub use kumi_multilink::secure::Seal;
 pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions};
 pub use outbox::Message;
+pub use requests::slots::{SLOT_WORDS, SLOTS, SlotMemory};
 pub use session::Unusable;

@@ -147,6 +147,17 @@ pub enum Operation {
     Atomic(Atomic),
 }
 
+impl Operation {
+    /// Returns the bytes of its payload or operands.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        match self {
+            Self::Put(bytes) | Self::PutDiff(bytes) => bytes.len(),
+            Self::Get(_) => 0,
+            Self::Atomic(_) => 16,
+        }
+    }
+}
+
 /// Reason why the peer refused a message or an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]

@@ -45,7 +45,7 @@ impl Executed {
             return Err(Violation::Span);
         }
         self.numbers.insert(number..number + 1);
-        let answer = execute(target, operation, regions);
+        let answer = perform(target, operation, regions);
         self.answers.insert(number, answer);
         self.to_send.push_back(number);
         Ok(())
@@ -97,7 +97,12 @@ impl Executed {
     }
 }
 
-fn execute(target: &Place, operation: &Operation, regions: &mut dyn Regions) -> Kept {
+/// Performs an operation, and returns the bytes of its result.
+pub fn perform(
+    target: &Place,
+    operation: &Operation,
+    regions: &mut dyn Regions,
+) -> Result<Vec<u8>, Refused> {
     match operation {
         Operation::Put(bytes) => place(regions, target, bytes, false).map(|()| Vec::new()),
         Operation::PutDiff(bytes) => place(regions, target, bytes, true).map(|()| Vec::new()),

@@ -4,7 +4,7 @@ use crate::protocol::memory;
 use crate::protocol::model::{Class, Mode, Operation, Place};
 use crate::protocol::ranges::Ranges;
 use crate::protocol::recovery::Part;
-use crate::protocol::wire::{OPERATION_HEAD_BYTES, Record, Segment};
+use crate::protocol::wire::{Before, OPERATION_HEAD_BYTES, Record, Segment};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ struct Outgoing {
     class: Class,
     mode: Mode,
     number: u64,
-    after: (u64, u64),
+    after: Before,
     header_bytes: u16,
     body: Vec<u8>,
     place: Option<Place>,
@@ -95,16 +95,6 @@ struct Pending {
     operation: Operation,
 }
 
-impl Pending {
-    fn payload_bytes(&self) -> usize {
-        match &self.operation {
-            Operation::Put(bytes) | Operation::PutDiff(bytes) => bytes.len(),
-            Operation::Get(_) => 0,
-            Operation::Atomic(_) => 16,
-        }
-    }
-}
-
 /// An item that waits for its first transmission, in the program's order.
 #[derive(Debug, Clone, Copy)]
 enum Fresh {
@@ -136,8 +126,9 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Submits a message. Returns its number: ordered and unordered ones are counted separately.
-    pub fn submit(&mut self, message: Message) -> u64 {
+    /// Submits a message after `requests` requests. Returns its number: ordered and unordered ones
+    /// are counted separately.
+    pub fn submit(&mut self, message: Message, requests: u64) -> u64 {
         let number = self.next_message;
         self.next_message += 1;
         let order = match message.class.is_ordered() {
@@ -147,8 +138,12 @@ impl Outbox {
         let place_in_class = *order;
         *order += 1;
         let after = match message.class.is_ordered() {
-            true => (self.unordered, self.next_operation),
-            false => (0, 0),
+            true => Before {
+                unordered: self.unordered,
+                operations: self.next_operation,
+                requests,
+            },
+            false => Before::default(),
         };
         let header_bytes = message.header.len();
         let mut body = message.header;
@@ -189,7 +184,7 @@ impl Outbox {
         let number = self.next_operation;
         self.next_operation += 1;
         let pending = Pending { place, operation };
-        let cost = ITEM_COST_BYTES + pending.payload_bytes() as u64;
+        let cost = ITEM_COST_BYTES + pending.operation.payload_bytes() as u64;
         self.wanted_bytes += cost;
         self.held_bytes += cost;
         self.operations.insert(number, pending);
@@ -246,7 +241,8 @@ impl Outbox {
                     .operations
                     .first_key_value()
                     .map_or(0, |(first, _)| *first);
-                number < first + UNACKED_SPAN_MAX && has_credit(pending.payload_bytes() as u64)
+                number < first + UNACKED_SPAN_MAX
+                    && has_credit(pending.operation.payload_bytes() as u64)
             }
         }
     }
@@ -314,7 +310,7 @@ impl Outbox {
 
     fn emit_operation(&mut self, number: u64, room: usize, out: &mut Vec<u8>) -> Option<Part> {
         let pending = self.operations.get(&number)?;
-        let bytes = pending.payload_bytes();
+        let bytes = pending.operation.payload_bytes();
         if OPERATION_HEAD_BYTES + bytes > room {
             return None;
         }
@@ -362,7 +358,7 @@ impl Outbox {
                 let Some(pending) = self.operations.get(number) else {
                     return Again::Arrived;
                 };
-                if OPERATION_HEAD_BYTES + pending.payload_bytes() > room {
+                if OPERATION_HEAD_BYTES + pending.operation.payload_bytes() > room {
                     return Again::NoRoom;
                 }
                 let record = Record::Operation {
@@ -406,7 +402,7 @@ impl Outbox {
         let Some(pending) = self.operations.remove(&number) else {
             return false;
         };
-        self.held_bytes -= ITEM_COST_BYTES + pending.payload_bytes() as u64;
+        self.held_bytes -= ITEM_COST_BYTES + pending.operation.payload_bytes() as u64;
         true
     }
 

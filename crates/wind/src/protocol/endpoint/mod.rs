@@ -13,16 +13,18 @@
 mod establish;
 mod grants;
 mod peer;
+mod requests;
 mod terms;
 
-pub use terms::{Config, Event, Lost, MessageId, PeerId, Rejected};
+pub use requests::RequestKeys;
+pub use terms::{Config, Event, Lost, MessageId, PathRtt, PeerId, Rejected};
 
 use crate::protocol::credit::{Budget, Demand};
 use crate::protocol::diff;
 use crate::protocol::inbox::Delivery;
 use crate::protocol::model::{Class, Mode, Operation, Place, Regions};
 use crate::protocol::outbox::{ITEM_COST_BYTES, Message, Outbox};
-use crate::protocol::session::{Happening, Session, Unusable};
+use crate::protocol::session::{Happening, STATE_BYTES, Session, Unusable, operation_name};
 use crate::protocol::wire::{HEADER_BYTES, Header, Kind, OPERATION_HEAD_BYTES, Segment};
 use establish::DIAL_MAX_NS;
 use peer::{Candidate, Peer};
@@ -48,6 +50,8 @@ pub struct Endpoint<A> {
     messages: VecDeque<(PeerId, Delivery)>,
     /// Answers to packets of unknown sessions.
     unknown: VecDeque<(A, Header)>,
+    /// Responses to requests.
+    responses: VecDeque<(A, Vec<u8>)>,
     /// Time up to which Inits have used their share of the processor, in ns.
     inits_paid_ns: u64,
 }
@@ -77,6 +81,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             notices: VecDeque::new(),
             messages: VecDeque::new(),
             unknown: VecDeque::new(),
+            responses: VecDeque::new(),
             inits_paid_ns: 0,
         }
     }
@@ -91,9 +96,9 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         self.peers.get(&peer).map(|peer| peer.address)
     }
 
-    /// Returns the smoothed round trip to a peer, in ns, if there is a session.
-    pub fn rtt_ns(&self, peer: PeerId) -> Option<u64> {
-        Some(self.peers.get(&peer)?.session.as_ref()?.rtt().smoothed_ns())
+    /// Returns the round trips to a peer, if there is a session.
+    pub fn path_rtt(&self, peer: PeerId) -> Option<PathRtt> {
+        Some(self.peers.get(&peer)?.session.as_ref()?.path_rtt())
     }
 
     /// Returns the peer at `address`, and begins a session with it unless there is one.
@@ -142,7 +147,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         usize::from(self.config.datagram_bytes_max)
             - HEADER_BYTES
             - self.config.seal.tag_bytes()
-            - 36
+            - STATE_BYTES
     }
 
     /// Returns the changes of `now` relative to `twin`, which has the same length, as the data of a
@@ -181,11 +186,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let is_ordered = message.class.is_ordered();
         let is_synchronous = message.class == Class::Synchronous;
         let state = self.peers.get_mut(&peer).ok_or(Rejected::Peer)?;
-        let outbox = match &mut state.session {
-            Some(session) => &mut session.outbox,
-            None => &mut state.waiting,
+        let number = match &mut state.session {
+            Some(session) => session.submit(message),
+            None => state.waiting.submit(message, 0),
         };
-        let number = outbox.submit(message);
         if is_synchronous {
             state.synchronous.push_back(number);
         }
@@ -193,7 +197,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         Ok(MessageId { is_ordered, number })
     }
 
-    /// Starts a one-sided operation. Its number is in the [`Event::Answered`] that follows.
+    /// Starts a one-sided operation. Its name is in the [`Event::Answered`] that follows.
     pub fn operate(
         &mut self,
         peer: PeerId,
@@ -210,13 +214,12 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             return Err(Rejected::Part { bytes, max });
         }
         let state = self.peers.get_mut(&peer).ok_or(Rejected::Peer)?;
-        let outbox = match &mut state.session {
-            Some(session) => &mut session.outbox,
-            None => &mut state.waiting,
+        let name = match &mut state.session {
+            Some(session) => session.operate(place, operation),
+            None => operation_name(state.waiting.submit_operation(place, operation)),
         };
-        let number = outbox.submit_operation(place, operation);
         self.touch(peer);
-        Ok(number)
+        Ok(name)
     }
 
     /// Returns whether a message that was just submitted should be sent at once. Otherwise it
@@ -231,10 +234,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let Some(peer) = self.peers.get(&peer) else {
             return 0;
         };
-        let session = peer
-            .session
-            .as_ref()
-            .map(|session| session.outbox.held_bytes());
+        let session = peer.session.as_ref().map(Session::unsent_bytes);
         session.unwrap_or(peer.waiting.held_bytes())
     }
 
@@ -290,6 +290,8 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             Kind::Reply => self.handle_reply(&header, datagram, now_ns),
             Kind::Data => self.handle_data(from, &header, datagram, regions, now_ns),
             Kind::Unknown => self.handle_unknown(from, &header, now_ns),
+            Kind::Request => self.handle_request(from, &header, datagram, regions, now_ns),
+            Kind::Response => self.handle_response(&header, datagram, now_ns),
         }
     }
 
@@ -303,9 +305,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     ) {
         let known = self.indices.get(&header.receiver).copied();
         let Some(id) = known.filter(|id| self.peers.contains_key(id)) else {
-            if self.unknown.len() < UNKNOWN_MAX && packet.len() > HEADER_BYTES {
-                self.unknown.push_back((from, *header));
-            }
+            self.note_unknown(from, header, packet);
             return;
         };
         let Some(peer) = self.peers.get_mut(&id) else {
@@ -336,6 +336,9 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
                 return;
             };
             id = established;
+        }
+        if let Some(session) = self.peers.get_mut(&id).and_then(|p| p.session.as_mut()) {
+            session.look(regions, now_ns, &mut happenings);
         }
         for happening in happenings {
             self.note(id, happening);
@@ -468,7 +471,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     }
 
     /// Handles all timeouts up to `now_ns`.
-    pub fn handle_timeout(&mut self, now_ns: u64) {
+    pub fn handle_timeout(&mut self, regions: &mut dyn Regions, now_ns: u64) {
         // An acknowledgement that is due stays due until it is sent, so each timer is taken once.
         let later = self.timers.split_off(&(now_ns + 1, PeerId(0)));
         let due = std::mem::replace(&mut self.timers, later);
@@ -478,6 +481,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             };
             peer.timer_ns = None;
             let lost_after_ns = self.config.lost_after_ns;
+            let mut happenings = Vec::new();
             if let Some(session) = &mut peer.session {
                 session.handle_timeout(now_ns);
                 let silent_ns = now_ns.saturating_sub(session.heard_at_ns);
@@ -485,7 +489,14 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
                     self.lose(id, Lost::Silent);
                     continue;
                 }
+                session.look(regions, now_ns, &mut happenings);
             }
+            for happening in happenings {
+                self.note(id, happening);
+            }
+            let Some(peer) = self.peers.get_mut(&id) else {
+                continue;
+            };
             let expired = |candidate: &mut Candidate| candidate.expires_ns <= now_ns;
             if let Some(candidate) = peer.candidate.take_if(expired) {
                 self.indices.remove(&candidate.index);
@@ -519,6 +530,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
                 ..unknown
             };
             out.extend_from_slice(&header.to_bytes());
+            return Some(address);
+        }
+        if let Some((address, response)) = self.responses.pop_front() {
+            out.extend_from_slice(&response);
             return Some(address);
         }
         while let Some(id) = self.ready.pop_front() {

@@ -3,6 +3,7 @@
 use crate::protocol::handshake::Secret;
 use crate::protocol::inbox::Delivery;
 use crate::protocol::model::Refused;
+use crate::protocol::rtt::Rtt;
 use crate::protocol::session::Unusable;
 use kumi_multilink::secure::Seal;
 
@@ -57,6 +58,15 @@ impl Config {
             lost_after_ns: 3_000_000_000,
         }
     }
+}
+
+/// Round trips to a peer.
+#[derive(Debug, Clone)]
+pub struct PathRtt {
+    /// Of messages, which the peer's program acknowledges.
+    pub messages: Rtt,
+    /// Of requests, if the peer executes them.
+    pub requests: Option<Rtt>,
 }
 
 /// Reason why a peer is lost.

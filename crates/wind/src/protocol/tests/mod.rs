@@ -1,6 +1,7 @@
 //! Endpoints on a simulated network, under seeds.
 
 mod history;
+mod requests;
 mod world;
 
 use crate::protocol::endpoint::{Event, Lost, MessageId, PeerId};
@@ -243,58 +244,65 @@ fn ordered_direct_messages__to_one_place_under_loss__leave_the_last_ones_data() 
     }
 }
 
+/// A network that loses, repeats and delays datagrams.
+const BAD: Faults = Faults {
+    loss: 0.1,
+    duplication: 0.3,
+    reordering: 0.3,
+    late_ns: 500_000,
+};
+
 #[test]
 fn operations__under_faults__are_executed_exactly_once() {
-    let faults = Faults {
-        loss: 0.1,
-        duplication: 0.3,
-        reordering: 0.3,
-        late_ns: 500_000,
-    };
     for seed in 0..10 {
-        let mut world = World::new(3, seed, faults, |_| {});
-        let mut open = BTreeSet::new();
-        for from in [0, 2] {
-            let peer = world.endpoints[from].connect(1, 0).unwrap();
-            for _ in 0..200 {
-                let add = Operation::Atomic(Atomic::FetchAdd(1));
-                let number = world.endpoints[from].operate(peer, at(8), add).unwrap();
-                open.insert((from, number));
-            }
-            let put = Operation::Put(vec![from as u8 + 1; 1_000]);
-            open.insert((
-                from,
-                world.endpoints[from]
-                    .operate(peer, at(2_000 * from as u64 + 64), put)
-                    .unwrap(),
-            ));
-            let get = Operation::Get(8);
-            open.insert((
-                from,
-                world.endpoints[from].operate(peer, at(8), get).unwrap(),
-            ));
-        }
-        let mut words = BTreeSet::new();
-        let is_done = world.run_until(20 * SECOND, |_, index, event| {
-            if let Event::Answered(_, number, result) = event {
-                assert!(open.remove(&(index, number)), "seed {seed}: answered twice");
-                let bytes = result.unwrap();
-                if number < 200 {
-                    let word = u64::from_be_bytes(bytes.try_into().unwrap());
-                    assert!(words.insert(word), "seed {seed}: {word} twice");
-                }
-            }
-            open.is_empty()
-        });
-        assert!(is_done, "seed {seed}: {open:?}");
-        assert_eq!(
-            words.into_iter().collect::<Vec<_>>(),
-            (0..400).collect::<Vec<u64>>()
-        );
-        let memory = &world.memories[1].bytes;
-        assert_eq!(u64::from_ne_bytes(memory[8..16].try_into().unwrap()), 400);
-        assert!(memory[4_064..5_064].iter().all(|byte| *byte == 3));
+        let mut world = World::new(3, seed, BAD, |_| {});
+        execute_exactly_once(&mut world, seed);
     }
+}
+
+/// Endpoints 0 and 2 execute operations on the memory of endpoint 1.
+fn execute_exactly_once(world: &mut World, seed: u64) {
+    let mut open = BTreeSet::new();
+    for from in [0, 2] {
+        let peer = world.endpoints[from].connect(1, world.now_ns).unwrap();
+        for _ in 0..200 {
+            let add = Operation::Atomic(Atomic::FetchAdd(1));
+            let number = world.endpoints[from].operate(peer, at(8), add).unwrap();
+            open.insert((from, number));
+        }
+        let put = Operation::Put(vec![from as u8 + 1; 1_000]);
+        open.insert((
+            from,
+            world.endpoints[from]
+                .operate(peer, at(2_000 * from as u64 + 64), put)
+                .unwrap(),
+        ));
+        let get = Operation::Get(8);
+        open.insert((
+            from,
+            world.endpoints[from].operate(peer, at(8), get).unwrap(),
+        ));
+    }
+    let mut words = BTreeSet::new();
+    let is_done = world.run_until(20 * SECOND, |_, index, event| {
+        if let Event::Answered(_, number, result) = event {
+            assert!(open.remove(&(index, number)), "seed {seed}: answered twice");
+            let bytes = result.unwrap();
+            if number >> 1 < 200 {
+                let word = u64::from_be_bytes(bytes.try_into().unwrap());
+                assert!(words.insert(word), "seed {seed}: {word} twice");
+            }
+        }
+        open.is_empty()
+    });
+    assert!(is_done, "seed {seed}: {open:?}");
+    assert_eq!(
+        words.into_iter().collect::<Vec<_>>(),
+        (0..400).collect::<Vec<u64>>()
+    );
+    let memory = &world.memories[1].bytes;
+    assert_eq!(u64::from_ne_bytes(memory[8..16].try_into().unwrap()), 400);
+    assert!(memory[4_064..5_064].iter().all(|byte| *byte == 3));
 }
 
 #[test]
@@ -494,7 +502,7 @@ fn datagrams__random_or_damaged__never_panic_and_write_only_with_the_key() {
             }
             let memory = &mut world.memories[1];
             world.endpoints[1].handle_datagram(rng.usize(..3), &mut datagram, memory, world.now_ns);
-            world.endpoints[1].handle_timeout(world.now_ns);
+            world.endpoints[1].handle_timeout(&mut world.memories[1], world.now_ns);
             while world.endpoints[1].poll_event().is_some() {}
             world.endpoints[1].poll_transmit(world.now_ns, &mut Vec::new());
         }

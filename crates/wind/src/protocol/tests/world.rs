@@ -157,8 +157,8 @@ impl World {
             let memory = &mut self.memories[to];
             self.endpoints[to].handle_datagram(from, &mut datagram, memory, self.now_ns);
         }
-        for endpoint in &mut self.endpoints {
-            endpoint.handle_timeout(self.now_ns);
+        for (endpoint, memory) in self.endpoints.iter_mut().zip(&mut self.memories) {
+            endpoint.handle_timeout(memory, self.now_ns);
         }
         true
     }

@@ -4,10 +4,15 @@
 //! again in another packet, so each record has an identity of its own.
 
 mod record;
+mod request;
 
 pub use record::{
-    ACK_RANGES_MAX, ANSWER_HEAD_BYTES, Ack, Answer, OPERATION_HEAD_BYTES, Record, Segment,
+    ACK_RANGES_MAX, ANSWER_HEAD_BYTES, Ack, Answer, Before, OPERATION_HEAD_BYTES, Record, Segment,
     parse_records,
+};
+pub use request::{
+    Authenticator, REQUEST_TAG_BYTES, Request, TagKey, emit_request, emit_response, parse_request,
+    parse_response,
 };
 
 use kumi_multilink::wire::{Reader, Short};
@@ -30,10 +35,21 @@ pub enum Kind {
     Data = 3,
     /// The receiver has no such session, for example after a restart.
     Unknown = 4,
+    /// An operation that the kernel of the receiver may execute.
+    Request = 5,
+    /// Answers to requests.
+    Response = 6,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Init, Self::Reply, Self::Data, Self::Unknown];
+    const ALL: [Self; 6] = [
+        Self::Init,
+        Self::Reply,
+        Self::Data,
+        Self::Unknown,
+        Self::Request,
+        Self::Response,
+    ];
 }
 
 /// Reason why a packet or a record was not understood.
@@ -72,7 +88,8 @@ pub struct Header {
     pub wants_ack: bool,
     /// Index of the session at the receiver.
     pub receiver: u32,
-    /// Packet number, from 0 for each session.
+    /// Packet number, from 0 for each session. Requests have numbers of their own, and a response
+    /// has that of its request.
     pub number: u64,
 }
 

@@ -15,6 +15,7 @@ const WANTED: u8 = 7;
 const PING: u8 = 8;
 const CLOSE: u8 = 9;
 const REJECTION: u8 = 10;
+const SERVES: u8 = 11;
 
 /// Most ranges of an acknowledgement. Packets in older ranges are reported by earlier
 /// acknowledgements, or are sent again.
@@ -27,6 +28,17 @@ pub struct Ack {
     pub delay_us: u32,
     /// Ranges of packet numbers, the highest first, with a gap between each two.
     pub ranges: Vec<Range<u64>>,
+}
+
+/// What was submitted before an ordered message, which is delivered after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Before {
+    /// Unordered messages.
+    pub unordered: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Requests.
+    pub requests: u64,
 }
 
 /// A part of a message.
@@ -44,9 +56,8 @@ pub struct Segment<'a> {
     pub offset: u32,
     /// Length of the header, in bytes.
     pub header_bytes: u16,
-    /// For an ordered message: number of unordered messages, and of operations, before it. It is
-    /// delivered after them. 0 for an unordered message.
-    pub after: (u64, u64),
+    /// For an ordered message: what was submitted before it. Zeros for an unordered message.
+    pub after: Before,
     /// Place of the data; `None` for [`Mode::MessageThrough`].
     pub place: Option<Place>,
     /// Bytes of this part.
@@ -56,7 +67,7 @@ pub struct Segment<'a> {
 impl Segment<'_> {
     /// Length of a segment beyond its payload, in bytes.
     pub fn head_bytes(class: Class, mode: Mode) -> usize {
-        let ordered = if class.is_ordered() { 16 } else { 0 };
+        let ordered = if class.is_ordered() { 24 } else { 0 };
         let placed = if mode.is_direct() { PLACE_BYTES } else { 0 };
         22 + ordered + placed
     }
@@ -110,6 +121,8 @@ pub enum Record<'a> {
     Ping,
     /// The sender ends the session.
     Close,
+    /// The sender executes requests.
+    Serves,
 }
 
 impl Record<'_> {
@@ -155,6 +168,7 @@ impl Record<'_> {
             }
             Self::Ping => out.extend_from_slice(&[PING, 0, 0, 0]),
             Self::Close => out.extend_from_slice(&[CLOSE, 0, 0, 0]),
+            Self::Serves => out.extend_from_slice(&[SERVES, 0, 0, 0]),
             Self::Segment(segment) => emit_segment(segment, out),
             Self::Operation {
                 number,
@@ -206,7 +220,7 @@ fn emit_ack(ack: &Ack, out: &mut Vec<u8>) {
 /// ```text
 /// | 3 (8) | class (4) | mode (4) | payload length (16) | message (64) | total (32) | offset (32) |
 /// | header length (16) |
-/// ordered: | unordered before (64) | operations before (64) |
+/// ordered: | unordered before (64) | operations before (64) | requests before (64) |
 /// direct:  | region (32) | key (128) | place (64) |
 /// ```
 fn emit_segment(segment: &Segment<'_>, out: &mut Vec<u8>) {
@@ -217,8 +231,9 @@ fn emit_segment(segment: &Segment<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&segment.offset.to_be_bytes());
     out.extend_from_slice(&segment.header_bytes.to_be_bytes());
     if segment.class.is_ordered() {
-        out.extend_from_slice(&segment.after.0.to_be_bytes());
-        out.extend_from_slice(&segment.after.1.to_be_bytes());
+        out.extend_from_slice(&segment.after.unordered.to_be_bytes());
+        out.extend_from_slice(&segment.after.operations.to_be_bytes());
+        out.extend_from_slice(&segment.after.requests.to_be_bytes());
     }
     if let Some(place) = &segment.place {
         push_place(place, out);
@@ -230,7 +245,7 @@ fn emit_segment(segment: &Segment<'_>, out: &mut Vec<u8>) {
 /// | 4 (8) | operation (8) | length (16) | number (64) | region (32) | key (128) | offset (64) |
 /// then the payload, or one or two operands of 64 bits
 /// ```
-fn emit_operation(number: u64, place: &Place, operation: &Operation, out: &mut Vec<u8>) {
+pub(super) fn emit_operation(number: u64, place: &Place, operation: &Operation, out: &mut Vec<u8>) {
     let (kind, length) = match operation {
         Operation::Put(bytes) => (0, bytes.len() as u16),
         Operation::PutDiff(bytes) => (1, bytes.len() as u16),
@@ -296,6 +311,7 @@ fn parse<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Record<'a>, Malformed>
         REJECTION => rejection(detail, length, reader),
         PING => has_zeros().and(Ok(Record::Ping)),
         CLOSE => has_zeros().and(Ok(Record::Close)),
+        SERVES => has_zeros().and(Ok(Record::Serves)),
         kind => Err(Malformed::Kind(kind)),
     }
 }
@@ -336,8 +352,12 @@ fn segment<'a>(detail: u8, length: u16, reader: &mut Reader<'a>) -> Result<Recor
     let offset = reader.u32()?;
     let header_bytes = reader.u16()?;
     let after = match class.is_ordered() {
-        true => (reader.u64()?, reader.u64()?),
-        false => (0, 0),
+        true => Before {
+            unordered: reader.u64()?,
+            operations: reader.u64()?,
+            requests: reader.u64()?,
+        },
+        false => Before::default(),
     };
     let place = match mode.is_direct() {
         true => Some(place(reader)?),

@@ -17,9 +17,13 @@ fn examples() -> Vec<Record<'static>> {
             offset: 90,
             header_bytes: 7,
             after: if class == Class::Unordered {
-                (0, 0)
+                Before::default()
             } else {
-                (3, 4)
+                Before {
+                    unordered: 3,
+                    operations: 4,
+                    requests: 5,
+                }
             },
             place: mode.is_direct().then_some(PLACE),
             payload: b"0123456789",
@@ -101,7 +105,11 @@ fn records__of_the_specification__have_these_bytes() {
         total_bytes: 3,
         offset: 0,
         header_bytes: 1,
-        after: (4, 5),
+        after: Before {
+            unordered: 4,
+            operations: 5,
+            requests: 6,
+        },
         place: None,
         payload: b"abc",
     });
@@ -129,6 +137,7 @@ fn records__of_the_specification__have_these_bytes() {
         "0001",
         "0000000000000004",
         "0000000000000005",
+        "0000000000000006",
         "616263",
         "04040000",
         "0000000000000006",

@@ -1,5 +1,7 @@
 //! A session with one peer: packets, acknowledgements, credit, messages and operations.
 
+mod requests;
+
 use crate::protocol::handshake::{Keys, Params};
 use crate::protocol::inbox::{Delivered, Inbox, Limits, Violation};
 use crate::protocol::model::{Operation, Place, Refused, Regions};
@@ -7,12 +9,16 @@ use crate::protocol::operations::Executed;
 use crate::protocol::outbox::Outbox;
 use crate::protocol::ranges::Ranges;
 use crate::protocol::recovery::{Outcome, Part, Recovery};
+use crate::protocol::requests::Sender;
 use crate::protocol::rtt::Rtt;
 use crate::protocol::window::Window;
 use crate::protocol::wire::{
-    ACK_RANGES_MAX, Ack, Answer, HEADER_BYTES, Header, Kind, Malformed, Record, parse_records,
+    ACK_RANGES_MAX, Ack, Answer, Authenticator, HEADER_BYTES, Header, Kind, Malformed, Record,
+    parse_records,
 };
 use kumi_multilink::secure::{PacketKey, Seal};
+use requests::Served;
+pub use requests::operation_name;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Longest time for which this side holds an acknowledgement, in ns. It is below the least margin
@@ -29,7 +35,7 @@ const BATCH_BYTES: u64 = 16 << 10;
 const RECEIVED_RANGES_MAX: usize = 4 * ACK_RANGES_MAX;
 
 /// Bytes that remain free in a packet for records that state a value.
-const STATE_BYTES: usize = 3 * 12;
+pub const STATE_BYTES: usize = 3 * 12 + 4;
 
 /// Event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +44,7 @@ pub enum Happening {
     Delivered(Delivered),
     /// An operation of this side has its result.
     Answered {
-        /// Number of the operation.
+        /// Name of the operation.
         operation: u64,
         /// Bytes of the result.
         result: Result<Vec<u8>, Refused>,
@@ -81,6 +87,7 @@ struct Dirty {
     grant: bool,
     wanted: bool,
     placed: bool,
+    serves: bool,
 }
 
 /// A session.
@@ -90,12 +97,19 @@ pub struct Session {
     seal: PacketKey,
     open: PacketKey,
     tag_bytes: usize,
+    /// Requests are not encrypted.
+    may_request: bool,
     recovery: Recovery,
     window: Window,
     /// Messages and operations of this side.
     pub outbox: Outbox,
     inbox: Inbox,
     executed: Executed,
+    /// Requests of this side, if the peer executes them.
+    requests: Option<Box<Sender>>,
+    served: Option<Box<Served>>,
+    sending: Authenticator,
+    receiving: Authenticator,
     received: Ranges,
     highest_at_ns: u64,
     unacked: u32,
@@ -108,6 +122,8 @@ pub struct Session {
     credit_bytes: u64,
     /// Bytes that the peer would like to send in all.
     wanted_bytes: u64,
+    /// Time at which the program looks for requests that the kernel has executed, in ns.
+    look_at_ns: Option<u64>,
     rejections: BTreeMap<(bool, u64), Refused>,
     rejections_to_send: VecDeque<(bool, u64)>,
     message_bytes_max: u32,
@@ -133,11 +149,16 @@ impl Session {
             seal: PacketKey::new(&keys.sending, seal),
             open: PacketKey::new(&keys.receiving, seal),
             tag_bytes: seal.tag_bytes(),
+            may_request: seal != Seal::Encrypt,
             recovery: Recovery::new(Rtt::new(rtt_ns, now_ns), ack_delay_ns),
             window: Window::new(remote.datagram_bytes_max.into()),
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             executed: Executed::default(),
+            requests: None,
+            served: None,
+            sending: Authenticator::new(&keys.sending, seal),
+            receiving: Authenticator::new(&keys.receiving, seal),
             received: Ranges::default(),
             highest_at_ns: 0,
             unacked: 0,
@@ -147,6 +168,7 @@ impl Session {
             granted_bytes,
             credit_bytes: remote.granted_bytes,
             wanted_bytes: 0,
+            look_at_ns: None,
             rejections: BTreeMap::new(),
             rejections_to_send: VecDeque::new(),
             message_bytes_max,
@@ -196,7 +218,9 @@ impl Session {
 
     /// Returns the probes without an answer.
     pub fn probes(&self) -> u32 {
-        self.recovery.probes()
+        let requests = self.requests.as_ref();
+        let of_requests = requests.map_or(0, |requests| requests.probes());
+        self.recovery.probes().max(of_requests)
     }
 
     /// Tells the peer with the next packet that the session ends.
@@ -283,12 +307,13 @@ impl Session {
             Record::Placed(count) => out.push(Happening::Placed(count)),
             Record::Ping => {}
             Record::Close => out.push(Happening::Closed),
+            Record::Serves => self.begin_requests(now_ns),
             Record::Segment(segment) => {
                 let limits = Limits {
                     granted_bytes: self.granted_bytes,
                     message_bytes_max: self.message_bytes_max,
                 };
-                let executed = self.executed.count();
+                let executed = self.executed_without_gap();
                 let mut delivered = Vec::new();
                 let taken = self
                     .inbox
@@ -333,17 +358,22 @@ impl Session {
         };
         self.inbox.charge(bytes, self.granted_bytes)?;
         self.executed.execute(number, place, operation, regions)?;
-        let mut delivered = Vec::new();
-        self.inbox
-            .advance(self.executed.count(), regions, &mut delivered);
-        self.note_delivered(delivered, out);
+        self.advance(regions, out);
         Ok(())
+    }
+
+    /// Delivers the ordered messages whose turn has come.
+    fn advance(&mut self, regions: &mut dyn Regions, out: &mut Vec<Happening>) {
+        let executed = self.executed_without_gap();
+        let mut delivered = Vec::new();
+        self.inbox.advance(executed, regions, &mut delivered);
+        self.note_delivered(delivered, out);
     }
 
     fn handle_answer(&mut self, answer: &Answer<'_>, out: &mut Vec<Happening>) {
         if self.outbox.note_answer(answer.operation) {
             out.push(Happening::Answered {
-                operation: answer.operation,
+                operation: operation_name(answer.operation),
                 result: answer.result.map(<[u8]>::to_vec),
             });
         }
@@ -411,6 +441,7 @@ impl Session {
                     grant: true,
                     wanted: true,
                     placed: true,
+                    serves: self.served.is_some(),
                 };
             }
         }
@@ -422,16 +453,25 @@ impl Session {
         self.outbox.release();
         self.inbox.release();
         self.executed.release();
+        if let Some(requests) = &mut self.requests {
+            requests.release();
+        }
     }
 
     /// Returns the time of the next timeout; `None` if nothing waits for one.
     pub fn timeout_ns(&self) -> Option<u64> {
         let recovery = self.recovery.timeout_ns();
-        [recovery, self.ack_at_ns].into_iter().flatten().min()
+        let requests = self.requests.as_ref();
+        let requests = requests.and_then(|requests| requests.timeout_ns());
+        let timeouts = [recovery, self.ack_at_ns, requests, self.look_at_ns];
+        timeouts.into_iter().flatten().min()
     }
 
     /// Handles a timeout.
     pub fn handle_timeout(&mut self, now_ns: u64) {
+        if let Some(requests) = &mut self.requests {
+            requests.handle_timeout(now_ns);
+        }
         let (outcome, probe) = self.recovery.on_timeout(now_ns);
         self.apply(outcome);
         if let Some(parts) = probe {
@@ -445,6 +485,11 @@ impl Session {
 
     /// Builds the next packet in `out`. Returns false if nothing is to be sent now.
     pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
+        if let Some(requests) = &mut self.requests {
+            if requests.poll_transmit(self.remote.index, &self.sending, now_ns, out) {
+                return true;
+            }
+        }
         let room = self.room_bytes();
         let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
         let has_window = self.recovery.in_flight_bytes() + datagram_bytes <= self.window.bytes();
@@ -455,7 +500,8 @@ impl Session {
             || !self.rejections_to_send.is_empty()
             || self.outbox.is_ready(self.credit_bytes);
         let is_sending = self.is_probe_due || (has_window && has_data);
-        let has_state = self.dirty.grant || self.dirty.wanted || self.dirty.placed;
+        let dirty = &self.dirty;
+        let has_state = dirty.grant || dirty.wanted || dirty.placed || dirty.serves;
         if !is_ack_due && !is_sending && !has_state && !self.is_closing {
             return false;
         }
@@ -529,7 +575,10 @@ impl Session {
         if dirty.placed {
             Record::Placed(self.placed()).emit(body);
         }
-        if dirty.grant || dirty.wanted || dirty.placed {
+        if dirty.serves {
+            Record::Serves.emit(body);
+        }
+        if dirty.grant || dirty.wanted || dirty.placed || dirty.serves {
             parts.push(Part::State);
         }
     }

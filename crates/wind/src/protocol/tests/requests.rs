@@ -1,0 +1,149 @@
+//! Requests on a simulated network.
+
+use super::world::{Faults, World};
+use super::{BAD, MS, SECOND, at, connected, execute_exactly_once, plain};
+use crate::protocol::endpoint::{Event, PeerId};
+use crate::protocol::model::{Class, Operation};
+use crate::protocol::{SLOT_WORDS, SlotMemory};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+fn slots() -> Arc<dyn SlotMemory> {
+    let words: Vec<AtomicU64> = std::iter::repeat_with(AtomicU64::default)
+        .take(SLOT_WORDS)
+        .collect();
+    Arc::new(words)
+}
+
+/// Connects the endpoints `from` to endpoint 1, which executes their requests.
+fn connect_with_requests(world: &mut World, from: &[usize]) -> Vec<PeerId> {
+    let peers: Vec<PeerId> = from
+        .iter()
+        .map(|from| world.endpoints[*from].connect(1, world.now_ns).unwrap())
+        .collect();
+    let mut joined = Vec::new();
+    while joined.len() < from.len() {
+        world.run_until(world.now_ns + SECOND, |_, index, event| {
+            if let (1, Event::Connected(peer)) = (index, event) {
+                joined.push(peer);
+                return true;
+            }
+            false
+        });
+    }
+    for peer in joined {
+        world.endpoints[1].serve_requests(peer, slots());
+    }
+    let end_ns = world.now_ns + SECOND;
+    let is_told = |world: &World| {
+        let mut pairs = from.iter().zip(&peers);
+        pairs.all(|(from, peer)| world.endpoints[*from].sends_requests(*peer))
+    };
+    while !is_told(world) {
+        assert!(
+            world.step(end_ns),
+            "the peers do not learn that requests are served"
+        );
+    }
+    peers
+}
+
+#[test]
+fn requests__under_faults__are_executed_exactly_once() {
+    for seed in 0..10 {
+        let mut world = World::new(3, seed, BAD, |_| {});
+        connect_with_requests(&mut world, &[0, 2]);
+        execute_exactly_once(&mut world, seed);
+    }
+}
+
+#[test]
+fn ordered_message__after_requests__is_delivered_after_their_execution() {
+    for seed in 0..20 {
+        let faults = Faults {
+            loss: 0.2,
+            reordering: 0.5,
+            late_ns: 400_000,
+            ..Faults::NONE
+        };
+        let mut world = World::new(2, seed, faults, |_| {});
+        let peer = connect_with_requests(&mut world, &[0])[0];
+        for value in 1..=50_u8 {
+            let put = Operation::Put(vec![value; 700]);
+            world.endpoints[0]
+                .operate(peer, at(1_000 * u64::from(value)), put)
+                .unwrap();
+            let message = plain(Class::Ordered, vec![value]);
+            world.endpoints[0].send(peer, message).unwrap();
+        }
+        let mut next = 1;
+        world.run_until(20 * SECOND, |world, index, event| {
+            if let (1, Event::Message(_, message)) = (index, event) {
+                assert_eq!(message.data, [next], "seed {seed}");
+                let at = 1_000 * usize::from(next);
+                let written = &world.memories[1].bytes[at..at + 700];
+                assert!(written.iter().all(|byte| *byte == next), "seed {seed}");
+                next += 1;
+            }
+            next > 50
+        });
+        assert_eq!(next, 51, "seed {seed}: a message was not delivered");
+    }
+}
+
+#[test]
+fn ordered_message__after_a_request_that_only_the_kernel_sees__is_delivered_soon() {
+    let mut world = World::new(2, 3, Faults::NONE, |_| {});
+    connected(&mut world);
+    let peer = world.endpoints[1].connect(0, world.now_ns).unwrap();
+    let shared = slots();
+    world.endpoints[1].serve_requests(peer, Arc::clone(&shared));
+    let from = world.endpoints[0].connect(1, world.now_ns).unwrap();
+    let end_ns = world.now_ns + SECOND;
+    while !world.endpoints[0].sends_requests(from) {
+        assert!(world.step(end_ns));
+    }
+    let name = world.endpoints[0]
+        .operate(from, at(0), Operation::Put(vec![1]))
+        .unwrap();
+    // The request reaches the kernel only, which executes it 2 ms later.
+    let mut request = Vec::new();
+    world.endpoints[0].poll_transmit(world.now_ns, &mut request);
+    world.endpoints[0]
+        .send(from, plain(Class::Ordered, vec![7]))
+        .unwrap();
+    let mut is_delivered = false;
+    let mut note = |_: &World, index: usize, event: Event| {
+        is_delivered |= index == 1 && matches!(event, Event::Message(..));
+        is_delivered
+    };
+    // Meanwhile the requester's probe must not reach the program.
+    let before_ns = world.now_ns + MS / 10;
+    assert!(
+        !world.run_until(before_ns, &mut note),
+        "delivered too early"
+    );
+    let state = shared.word(0);
+    state.store(1 << 8, std::sync::atomic::Ordering::Release);
+    assert!(world.run_until(before_ns + MS, &mut note), "not delivered");
+    assert_eq!(name & 1, 1, "the operation was a request");
+}
+
+#[test]
+fn requests__of_a_restarted_target__are_lost_with_the_session() {
+    let mut world = World::new(2, 9, Faults::NONE, |_| {});
+    let peer = connect_with_requests(&mut world, &[0])[0];
+    let config = crate::protocol::Config::new([3; 32], 77);
+    let config = crate::protocol::Config {
+        seal: kumi_multilink::secure::Seal::Plain,
+        ..config
+    };
+    world.restart(1, config);
+    world.endpoints[0]
+        .operate(peer, at(0), Operation::Get(8))
+        .unwrap();
+    let is_lost = |_: &World, index: usize, event: Event| {
+        index == 0 && matches!(event, Event::Lost(lost, _) if lost == peer)
+    };
+    assert!(world.run_until(world.now_ns + 5 * SECOND, is_lost));
+}
