@@ -2,6 +2,7 @@
 
 use nix::libc;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -27,18 +28,30 @@ impl SharedMemory {
     /// # Errors
     /// `InvalidInput` for 0 bytes, `OutOfMemory` for more than the machine has.
     pub fn new(bytes: usize) -> io::Result<Self> {
+        Self::map_pages(bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// Maps the first `bytes` bytes of a file, or of a BPF array that allows it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for 0 bytes, or the kernel's error.
+    pub fn map(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        Self::map_pages(bytes, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    fn map_pages(bytes: usize, flags: libc::c_int, file: libc::c_int) -> io::Result<Self> {
         if bytes == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: an anonymous mapping at an address of the kernel's choice changes no other
-        // memory.
+        // SAFETY: a mapping at an address of the kernel's choice changes no other memory. Its bytes
+        // are accessed by atomic operations only, so others may change them.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
+                flags,
+                file,
                 0,
             )
         };

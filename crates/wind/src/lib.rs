@@ -31,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod kernel;
 pub mod node;
 pub mod perf;
 pub mod protocol;
@@ -38,5 +39,5 @@ pub mod protocol;
 pub use node::{Node, Received, Region, WindError, random_epoch};
 pub use protocol::{
     Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
-    Refused, RegionKey, Rejected, Seal, Secret, diff,
+    Refused, RegionKey, Rejected, Rung, Seal, Secret, Waiting, diff,
 };

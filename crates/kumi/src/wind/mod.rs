@@ -1,8 +1,11 @@
-//! `kumi wind`: checks and measures Wind between two hosts.
+//! `kumi wind`: checks and measures Wind between two hosts, and lets the kernel execute operations.
+
+mod up;
 
 use anyhow::Context;
 use clap::Subcommand;
 use kumi_command::{BadInput, interrupt, outln};
+use kumi_wind::kernel::Request;
 use kumi_wind::perf::{self, Exchange, Stream};
 use kumi_wind::{Class, Config, Node, PeerId, Place, Seal};
 use serde_json::json;
@@ -26,6 +29,16 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Lets the kernel execute the operations of peers that arrive at a device, in the background.
+    Up(up::Args),
+    /// Ends this. Programs execute the operations of their peers themselves then.
+    Down,
+    /// Shows the devices and programs of the daemon.
+    Show {
+        /// Prints JSON.
+        #[arg(short, long)]
+        json: bool,
+    },
     /// Answers `ping` and `perf` of other hosts until it is interrupted.
     Serve {
         /// UDP port.
@@ -68,6 +81,11 @@ struct Common {
     /// The same on both hosts.
     #[arg(long)]
     plain: bool,
+    /// Authenticates packets and does not encrypt them, so that the kernel of the target may
+    /// execute operations (`kumi wind up`): for networks in which nobody else may read. The same on
+    /// both hosts.
+    #[arg(long, conflicts_with = "plain")]
+    trusted: bool,
 }
 
 impl Common {
@@ -78,6 +96,9 @@ impl Common {
         if self.plain {
             config.seal = Seal::Plain;
         }
+        if self.trusted {
+            config.seal = Seal::Authenticate;
+        }
         Ok(Node::bind(address, config)?)
     }
 
@@ -87,9 +108,13 @@ impl Common {
         let node = self.node((Ipv6Addr::UNSPECIFIED, 0).into())?;
         let peer = node.connect(target)?;
         let place = perf::place(&node, peer).with_context(|| {
-            let plain = if self.plain { " --plain" } else { "" };
+            let option = match (self.plain, self.trusted) {
+                (true, _) => " --plain",
+                (_, true) => " --trusted",
+                _ => "",
+            };
             format!(
-                "{host}: no answer; is `kumi wind serve{plain}` running there, with the same key?"
+                "{host}: no answer; is `kumi wind serve{option}` running there, with the same key?"
             )
         })?;
         Ok((node, peer, place))
@@ -113,6 +138,9 @@ fn resolve(host: &str) -> Result<SocketAddr, BadInput> {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.verb {
+        Verb::Up(args) => up::up(args),
+        Verb::Down => up::down(),
+        Verb::Show { json } => show(*json),
         Verb::Serve { port, common } => serve(*port, common),
         Verb::Ping {
             host,
@@ -128,12 +156,35 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+fn show(as_json: bool) -> anyhow::Result<ExitCode> {
+    let reply = up::request(&Request::List)?;
+    let [programs, sessions, regions] = reply.counts.unwrap_or_default();
+    if as_json {
+        outln!(
+            "{}",
+            json!({"schema": 1, "devices": reply.devices, "programs": programs,
+                   "sessions": sessions, "regions": regions})
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    outln!("devices   {}", reply.devices.join(", "));
+    outln!("programs  {programs}");
+    outln!("sessions  {sessions}");
+    outln!("regions   {regions}");
+    Ok(ExitCode::SUCCESS)
+}
+
 fn serve(port: u16, common: &Common) -> anyhow::Result<ExitCode> {
     let node = common
         .node((Ipv6Addr::UNSPECIFIED, port).into())
         .with_context(|| format!("UDP port {port}"))?;
+    let executor = if node.has_kernel() {
+        "kernel"
+    } else {
+        "program"
+    };
     outln!(
-        "serving on UDP port {}; Ctrl-C ends it",
+        "serving on UDP port {}; the {executor} executes operations; Ctrl-C ends it",
         node.local_address()?.port()
     );
     interrupt::watch()?;

@@ -1,38 +1,34 @@
 //! A node: an endpoint with a UDP socket and a thread.
 //!
-//! The thread receives while the program computes. A program that waits polls the socket itself for
-//! a moment, which saves two changes of context, and then sleeps ([`SPIN`]).
+//! The thread receives while the program computes. A program that waits receives itself
+//! (`waiting.rs`).
 
 mod regions;
 mod state;
+mod waiting;
 
 pub use regions::Region;
 
+use crate::kernel::Client;
 use crate::protocol::diff;
 use crate::protocol::{
     Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
-    Refused, Rejected,
+    Refused, Rejected, Rung, Seal,
 };
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::udp::LinkSocket;
-use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::time::TimeSpec;
 use state::State;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use waiting::Waiters;
 
-/// Time for which a waiting program polls the socket before it sleeps. A round trip on a local
-/// network takes less; waking up takes 5 to 8 µs more.
-const SPIN: Duration = Duration::from_micros(50);
-
-/// Longest sleep of the thread while a program polls the socket.
-const POLLED_SLEEP: Duration = Duration::from_millis(1);
+/// Longest datagram of a session whose requests the kernel executes, in bytes (`bpf/wind`).
+const KERNEL_DATAGRAM_BYTES_MAX: u16 = 1480;
 
 /// Bytes to one peer that may wait or be in flight. A program that sends more waits.
 const UNSENT_BYTES_MAX: u64 = 16 << 20;
@@ -90,9 +86,11 @@ struct Shared {
     /// Something has happened for which a program may wait.
     changed: Condvar,
     socket: LinkSocket,
+    /// Wakes the thread, and the program that sleeps on the socket.
     bell: EventFd,
-    /// Programs that poll the socket.
-    polling: AtomicUsize,
+    call: EventFd,
+    rung: Rung,
+    waiters: Waiters,
     is_ended: AtomicBool,
 }
 
@@ -119,20 +117,24 @@ impl Node {
     pub fn bind(address: SocketAddr, config: Config) -> Result<Self, WindError> {
         let socket = LinkSocket::bound(address).map_err(system("cannot bind the address"))?;
         socket.set_coalescing(true);
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
-            .map_err(|error| system("cannot create an eventfd")(error.into()))?;
+        // A response has a tag instead; a kernel that cannot do this drops them over IPv6.
+        let _ = socket.accept_without_checksum();
+        let kernel = join(&socket, &config)?;
+        let (rung, waiting) = (config.rung, config.waiting);
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(config)),
+            state: Mutex::new(State::new(config, kernel)),
             changed: Condvar::new(),
             socket,
-            bell,
-            polling: AtomicUsize::new(0),
+            bell: eventfd()?,
+            call: eventfd()?,
+            rung,
+            waiters: Waiters::new(waiting),
             is_ended: AtomicBool::new(false),
         });
         let runner = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("wind".into())
-            .spawn(move || run(&runner))
+            .spawn(move || waiting::run(&runner))
             .map_err(system("cannot start a thread"))?;
         Ok(Self {
             shared,
@@ -172,7 +174,7 @@ impl Node {
     fn send_and_ring(&self, state: &mut State) {
         state.transmit(&self.shared.socket);
         if state.has_earlier_timeout() {
-            let _ = self.shared.bell.write(1);
+            waiting::ring(&self.shared);
         }
     }
 
@@ -190,14 +192,42 @@ impl Node {
     /// # Errors
     /// The memory cannot be mapped, or there is no source of random numbers.
     pub fn register(&self, bytes: usize) -> Result<Region, WindError> {
-        let memory = SharedMemory::new(bytes).map_err(system("cannot map the region"))?;
         let key = random().map_err(system("cannot read random numbers"))?;
-        Ok(self.state().regions.register(Arc::new(memory), key))
+        let mut state = self.state();
+        if let Some(kernel) = &state.kernel {
+            let registered = kernel.register(bytes, key);
+            let registered = registered.map_err(system("cannot register the region"));
+            match registered {
+                Ok((number, memory)) => {
+                    return Ok(state.regions.insert(number, Arc::new(memory), key));
+                }
+                Err(error) if self.shared.rung == Rung::Kernel => return Err(error),
+                // The program executes the requests for this region.
+                Err(_) => {}
+            }
+        }
+        let memory = SharedMemory::new(bytes).map_err(system("cannot map the region"))?;
+        Ok(state.regions.register(Arc::new(memory), key))
     }
 
     /// Ends the access of peers to a region. When this returns, no peer writes to it any more.
     pub fn deregister(&self, region: &Region) {
-        self.state().regions.remove(region.number());
+        let mut state = self.state();
+        state.regions.remove(region.number());
+        if let Some(kernel) = state.kernel.as_ref().filter(|_| region.is_in_kernel()) {
+            // A daemon that is lost has no effect on the memory that this process has mapped.
+            let _ = kernel.deregister(region.number());
+        }
+    }
+
+    /// Returns whether the kernel of this host executes the operations of peers.
+    pub fn has_kernel(&self) -> bool {
+        self.state().kernel.is_some()
+    }
+
+    /// Returns whether the kernel of the peer executes the operations of this node.
+    pub fn peer_has_kernel(&self, peer: PeerId) -> bool {
+        self.state().endpoint.sends_requests(peer)
     }
 
     /// Sends a message. If too much waits for the peer, this waits for it.
@@ -425,50 +455,6 @@ impl Node {
         let rtt = self.state().endpoint.path_rtt(peer)?;
         Some(Duration::from_nanos(rtt.messages.smoothed_ns()))
     }
-
-    /// Waits until `poll` returns a value or an error. It polls the socket for a moment first.
-    fn wait<T>(
-        &self,
-        limit: Option<Duration>,
-        mut poll: impl FnMut(&mut State) -> Result<Option<T>, WindError>,
-    ) -> Result<T, WindError> {
-        if let Some(value) = poll(&mut self.state())? {
-            return Ok(value);
-        }
-        let began = Instant::now();
-        let is_late = || limit.is_some_and(|limit| began.elapsed() >= limit);
-        let spin = limit.map_or(SPIN, |limit| SPIN.min(limit));
-        self.shared.polling.fetch_add(1, Ordering::Relaxed);
-        let mut result = Ok(None);
-        while began.elapsed() < spin && matches!(result, Ok(None)) {
-            let mut state = self.state();
-            if !state.turn(&self.shared.socket) {
-                drop(state);
-                std::hint::spin_loop();
-                continue;
-            }
-            result = poll(&mut state);
-            self.shared.changed.notify_all();
-        }
-        self.shared.polling.fetch_sub(1, Ordering::Relaxed);
-        let _ = self.shared.bell.write(1);
-        if let Some(value) = result? {
-            return Ok(value);
-        }
-        let mut state = self.state();
-        loop {
-            if let Some(value) = poll(&mut state)? {
-                return Ok(value);
-            }
-            if is_late() {
-                return Err(WindError::Late(limit.unwrap_or_default()));
-            }
-            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
-            let sleep = left.unwrap_or(Duration::from_secs(1));
-            let waited = self.shared.changed.wait_timeout(state, sleep);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
 }
 
 impl Drop for Node {
@@ -483,38 +469,42 @@ impl Drop for Node {
     }
 }
 
-fn lock(shared: &Shared) -> MutexGuard<'_, State> {
-    shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+fn eventfd() -> Result<EventFd, WindError> {
+    EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+        .map_err(|error| system("cannot create an eventfd")(error.into()))
 }
 
-/// Receives, sends and waits until the node ends.
-fn run(shared: &Shared) {
-    while !shared.is_ended.load(Ordering::Relaxed) {
-        if shared.polling.load(Ordering::Relaxed) > 0 {
-            // A program polls the socket. It rings when it stops.
-            sleep(&[shared.bell.as_fd()], Some(POLLED_SLEEP));
-            let _ = shared.bell.read();
-            continue;
-        }
-        let timeout = {
-            let mut state = lock(shared);
-            if state.turn(&shared.socket) {
-                shared.changed.notify_all();
-            }
-            state.time_to_timeout()
-        };
-        sleep(&[shared.socket.as_fd(), shared.bell.as_fd()], timeout);
-        let _ = shared.bell.read();
+/// Connects to the daemon whose program executes the requests of peers, as the settings want it.
+fn join(socket: &LinkSocket, config: &Config) -> Result<Option<Client>, WindError> {
+    let fits = config.datagram_bytes_max <= KERNEL_DATAGRAM_BYTES_MAX;
+    let may_join = config.seal != Seal::Encrypt && fits;
+    if config.rung == Rung::User || (config.rung == Rung::Auto && !may_join) {
+        return Ok(None);
+    }
+    let refused = |text: String| system("cannot use the kernel")(io::Error::other(text));
+    if config.seal == Seal::Encrypt {
+        let text = "the sessions are encrypted; it needs Seal::Authenticate or Seal::Plain";
+        return Err(refused(text.to_owned()));
+    }
+    if !fits {
+        return Err(refused(format!(
+            "datagrams of {} bytes; it takes at most {KERNEL_DATAGRAM_BYTES_MAX}",
+            config.datagram_bytes_max
+        )));
+    }
+    let port = socket.local_address().map(|address| address.port());
+    let joined = port.and_then(Client::join);
+    match (joined, config.rung) {
+        (Ok(client), _) => Ok(Some(client)),
+        (Err(error), Rung::Kernel) => Err(refused(format!(
+            "{error}; `kumi wind up DEVICE` starts its daemon"
+        ))),
+        (Err(_), _) => Ok(None),
     }
 }
 
-fn sleep(files: &[BorrowedFd<'_>], timeout: Option<Duration>) {
-    let mut files: Vec<PollFd<'_>> = files
-        .iter()
-        .map(|file| PollFd::new(*file, PollFlags::POLLIN))
-        .collect();
-    // An error is an interruption, after which the caller looks again.
-    let _ = ppoll(&mut files, timeout.map(TimeSpec::from), None);
+fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn random<const N: usize>() -> io::Result<[u8; N]> {

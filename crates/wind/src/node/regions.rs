@@ -1,5 +1,6 @@
 //! Regions: memory of this process that peers may access.
 
+use crate::kernel::KERNEL_REGION;
 use crate::protocol::{Atomic, Place, RegionKey, Regions};
 use kumi_sys::shared_memory::SharedMemory;
 use std::collections::HashMap;
@@ -25,6 +26,11 @@ impl Region {
         self.number
     }
 
+    /// Returns whether the kernel accesses the region for peers.
+    pub fn is_in_kernel(&self) -> bool {
+        self.number & KERNEL_REGION != 0
+    }
+
     /// Returns the place at `offset`, with the key: whoever has it may access the region.
     pub fn place(&self, offset: u64) -> Place {
         Place {
@@ -46,7 +52,13 @@ impl RegionTable {
     /// Registers `memory` under a random key.
     pub fn register(&mut self, memory: Arc<SharedMemory>, key: RegionKey) -> Region {
         let number = self.next;
-        self.next = self.next.wrapping_add(1);
+        // Numbers above are those of the kernel.
+        self.next = (self.next + 1) % KERNEL_REGION;
+        self.insert(number, memory, key)
+    }
+
+    /// Registers `memory`, which the kernel accesses as region `number`.
+    pub fn insert(&mut self, number: u32, memory: Arc<SharedMemory>, key: RegionKey) -> Region {
         self.regions.insert(number, (key, Arc::clone(&memory)));
         Region {
             number,

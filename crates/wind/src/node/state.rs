@@ -2,6 +2,7 @@
 
 use super::regions::RegionTable;
 use super::{Received, WindError};
+use crate::kernel::{Client, KernelWindow, Open};
 use crate::protocol::{
     Config, Endpoint, Event, Lost, MessageId, Operation, PeerId, Place, Refused, Rejected,
 };
@@ -9,6 +10,7 @@ use kumi_sys::datagrams::{Datagrams, RECEIVE_BYTES_MAX};
 use kumi_sys::udp::LinkSocket;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Most bytes and datagrams of one system call, the limits of `UDP_SEGMENT`.
@@ -25,6 +27,10 @@ type Answer = Result<Vec<u8>, Refused>;
 pub struct State {
     /// The protocol.
     pub endpoint: Endpoint<SocketAddr>,
+    /// Connection to the daemon whose program executes the requests of peers.
+    pub kernel: Option<Client>,
+    /// Sessions whose requests the kernel executes: the index of each, and its window.
+    windows: HashMap<PeerId, (u32, KernelWindow)>,
     /// Memory that peers may access.
     pub regions: RegionTable,
     /// Operations whose result a program takes; `None` before the answer.
@@ -43,8 +49,10 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, kernel: Option<Client>) -> Self {
         Self {
+            kernel,
+            windows: HashMap::new(),
             endpoint: Endpoint::new(config),
             regions: RegionTable::default(),
             results: HashMap::new(),
@@ -179,9 +187,37 @@ impl State {
             }
             Event::Lost(peer, reason) => {
                 self.lost.insert(peer, reason);
+                if let (Some((index, _)), Some(kernel)) = (self.windows.remove(&peer), &self.kernel)
+                {
+                    // Without the daemon, nothing executes the requests of the session any more.
+                    let _ = kernel.close(index);
+                }
             }
-            Event::Connected(peer) => self.peers.push(peer),
+            Event::Connected(peer) => {
+                self.peers.push(peer);
+                self.serve_requests(peer);
+            }
             Event::Message(..) => {}
+        }
+    }
+
+    /// Lets the kernel execute the requests of a peer. If it cannot, the peer's operations stay in
+    /// Data packets, which the program executes.
+    fn serve_requests(&mut self, peer: PeerId) {
+        let Some(kernel) = &self.kernel else { return };
+        let Some(keys) = self.endpoint.request_keys(peer) else {
+            return;
+        };
+        let session = Open {
+            port: 0,
+            peer: keys.peer,
+            index: keys.index,
+            peer_index: keys.peer_index,
+            tags: keys.tags,
+        };
+        if let Ok(window) = kernel.open(session) {
+            self.endpoint.serve_requests(peer, Arc::new(window.clone()));
+            self.windows.insert(peer, (keys.index, window));
         }
     }
 
@@ -234,6 +270,11 @@ impl State {
         self.awaited_ns = self.endpoint.timeout_ns();
         let left_ns = self.awaited_ns?.saturating_sub(self.now_ns());
         Some(Duration::from_nanos(left_ns))
+    }
+
+    /// Notes that the thread looks again soon in any case, so that no timeout needs to wake it.
+    pub fn expect_turn(&mut self) {
+        self.awaited_ns = Some(0);
     }
 
     /// Returns whether a timeout is earlier than that for which the thread waits.

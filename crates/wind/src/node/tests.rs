@@ -1,6 +1,7 @@
 use super::*;
 use crate::protocol::{Seal, Secret};
 use std::net::Ipv4Addr;
+use std::time::Instant;
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
 

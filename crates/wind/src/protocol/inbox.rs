@@ -335,9 +335,9 @@ impl Inbox {
 /// Operations and requests of the peer that were executed without a gap.
 #[derive(Debug, Clone, Copy)]
 pub struct Executed {
-    /// Operations.
+    /// Operations in Data packets.
     pub operations: u64,
-    /// Requests.
+    /// Operations in Requests.
     pub requests: u64,
 }
 

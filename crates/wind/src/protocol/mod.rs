@@ -35,12 +35,12 @@ mod window;
 pub mod wire;
 
 pub use endpoint::{
-    Config, Endpoint, Event, Lost, MessageId, PathRtt, PeerId, Rejected, RequestKeys,
+    Config, Endpoint, Event, Lost, MessageId, PathRtt, PeerId, Rejected, RequestKeys, Rung, Waiting,
 };
 pub use handshake::Secret;
 pub use inbox::{Delivery, Violation};
 pub use kumi_multilink::secure::Seal;
 pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions};
 pub use outbox::Message;
-pub use requests::slots::{SLOT_WORDS, SLOTS, SlotMemory};
+pub use requests::slots::{Outcome, SLOT_WORDS, SLOTS, SlotMemory, execute as execute_request};
 pub use session::Unusable;

@@ -17,7 +17,7 @@ mod requests;
 mod terms;
 
 pub use requests::RequestKeys;
-pub use terms::{Config, Event, Lost, MessageId, PathRtt, PeerId, Rejected};
+pub use terms::{Config, Event, Lost, MessageId, PathRtt, PeerId, Rejected, Rung, Waiting};
 
 use crate::protocol::credit::{Budget, Demand};
 use crate::protocol::diff;

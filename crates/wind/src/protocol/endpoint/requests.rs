@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Most responses that wait. A requester sends a request again that has none.
 const RESPONSES_MAX: usize = 1024;
 
-/// What the kernel needs in order to execute the requests of a session.
+/// Names and keys by which the kernel executes the requests of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestKeys<A> {
     /// Address of the peer.

@@ -20,6 +20,31 @@ pub struct MessageId {
     pub number: u64,
 }
 
+/// Executor of the operations of peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rung {
+    /// The kernel, if the seal and the host allow it, and otherwise the program.
+    #[default]
+    Auto,
+    /// The kernel, or an error.
+    Kernel,
+    /// The program's thread.
+    User,
+}
+
+/// Wait of a program for an arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Waiting {
+    /// Polls for a moment and then sleeps; on a host with more threads than processors it sleeps at
+    /// once.
+    #[default]
+    Adaptive,
+    /// Polls without end.
+    Spin,
+    /// Sleeps at once.
+    Block,
+}
+
 /// Settings of an endpoint.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -41,6 +66,11 @@ pub struct Config {
     pub peers_max: usize,
     /// Time without an answer after which a peer is lost, in ns.
     pub lost_after_ns: u64,
+    /// Executor of the operations of peers. The kernel needs the daemon of `kumi wind up`, and
+    /// sessions that are not encrypted.
+    pub rung: Rung,
+    /// Wait of the program for an arrival.
+    pub waiting: Waiting,
 }
 
 impl Config {
@@ -56,6 +86,8 @@ impl Config {
             message_bytes_max: 64 << 20,
             peers_max: 8192,
             lost_after_ns: 3_000_000_000,
+            rung: Rung::Auto,
+            waiting: Waiting::Adaptive,
         }
     }
 }

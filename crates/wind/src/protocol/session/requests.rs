@@ -84,8 +84,8 @@ impl Session {
         self.receiving.key().zip(self.sending.key())
     }
 
-    /// Executes the requests of the peer from now on, with `slots`, and tells the peer. An encrypted
-    /// session has none.
+    /// Executes the requests of the peer from now on, with `slots`, and tells the peer. An
+    /// encrypted session has none.
     pub fn serve(&mut self, slots: Arc<dyn SlotMemory>) {
         if !self.may_request {
             return;

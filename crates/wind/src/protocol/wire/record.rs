@@ -30,14 +30,14 @@ pub struct Ack {
     pub ranges: Vec<Range<u64>>,
 }
 
-/// What was submitted before an ordered message, which is delivered after it.
+/// Numbers of items that were submitted before an ordered message. It is delivered after them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Before {
     /// Unordered messages.
     pub unordered: u64,
-    /// Operations.
+    /// Operations in Data packets.
     pub operations: u64,
-    /// Requests.
+    /// Operations in Requests.
     pub requests: u64,
 }
 

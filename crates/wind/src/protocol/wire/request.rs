@@ -18,6 +18,9 @@ use subtle::ConstantTimeEq;
 /// Length of the tag of an authenticated session, in bytes.
 pub const REQUEST_TAG_BYTES: usize = 8;
 
+/// Most bytes that a request may read: the response then fits a frame of 1500 bytes.
+const REQUESTED_BYTES_MAX: u16 = 1444;
+
 /// Key of the tags of one direction.
 pub type TagKey = [u8; 16];
 
@@ -94,6 +97,12 @@ pub fn emit_request(
 pub fn parse_request(packet: &[u8], authenticator: &Authenticator) -> Option<Request> {
     let records = parse_records(authenticator.records(packet)?).ok()?;
     match <[Record<'_>; 1]>::try_from(records).ok()? {
+        [
+            Record::Operation {
+                operation: Operation::Get(bytes),
+                ..
+            },
+        ] if bytes > REQUESTED_BYTES_MAX => None,
         [
             Record::Operation {
                 number,

@@ -1,0 +1,296 @@
+//! Waiting: who receives, and how.
+//!
+//! ```text
+//!   program waits ──► leads: polls the socket, and sleeps on it after a moment
+//!                 └─► follows: another program leads, and wakes this one
+//!   no program waits ──► after LINGER, the node's thread receives
+//! ```
+//!
+//! A program that waits receives itself, so an arrival wakes one thread and not two. Between two
+//! waits of a busy program the thread stays away, because its wake-up would cost more than the
+//! program's work.
+
+use super::state::State;
+use super::{Node, Shared, WindError, lock};
+use crate::protocol::Waiting;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time for which a waiting program polls the socket before it sleeps. A round trip on a local
+/// network takes less; waking up takes 5 to 8 µs more (`docs/perf-log.md`, 2026-11-25).
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Time after a program's last wait from which the thread receives. A program that makes requests
+/// one after the other waits again within microseconds; a peer waits this long at most.
+const LINGER: Duration = Duration::from_micros(200);
+
+/// Wait of a program after which the thread no longer looks at it.
+const LONG_WAIT: Duration = Duration::from_millis(1);
+
+/// Age of the measured load.
+const LOAD_AGE: Duration = Duration::from_millis(100);
+
+/// Threads that wait, and their agreement on who receives.
+pub struct Waiters {
+    policy: Waiting,
+    start: Instant,
+    /// Programs that wait.
+    waiting: AtomicUsize,
+    /// Programs that wait for the leader.
+    followers: AtomicUsize,
+    /// A program leads.
+    has_leader: AtomicBool,
+    /// Time of the last begin or end of a wait, in ns from `start`.
+    waited_at_ns: AtomicU64,
+    /// The thread sleeps until it is called.
+    is_parked: AtomicBool,
+    /// The leader sleeps on the socket.
+    is_asleep: AtomicBool,
+    /// Time of the measurement of the load, in ns, and whether the processors are all in use.
+    load_at_ns: AtomicU64,
+    is_crowded: AtomicBool,
+}
+
+impl Waiters {
+    pub fn new(policy: Waiting) -> Self {
+        Self {
+            policy,
+            start: Instant::now(),
+            waiting: AtomicUsize::new(0),
+            followers: AtomicUsize::new(0),
+            has_leader: AtomicBool::new(false),
+            waited_at_ns: AtomicU64::new(0),
+            is_parked: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
+            load_at_ns: AtomicU64::new(0),
+            is_crowded: AtomicBool::new(false),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn stamp(&self) {
+        self.waited_at_ns.store(self.now_ns(), Ordering::Relaxed);
+    }
+
+    /// Returns the time since the last begin or end of a wait.
+    fn since_wait(&self) -> Duration {
+        let waited_at_ns = self.waited_at_ns.load(Ordering::Relaxed);
+        match waited_at_ns {
+            0 => Duration::MAX,
+            at_ns => Duration::from_nanos(self.now_ns().saturating_sub(at_ns)),
+        }
+    }
+
+    /// Returns the time for which a program polls before it sleeps.
+    fn spin(&self) -> Duration {
+        match self.policy {
+            Waiting::Spin => Duration::MAX,
+            Waiting::Block => Duration::ZERO,
+            Waiting::Adaptive if self.is_crowded() => Duration::ZERO,
+            Waiting::Adaptive => SPIN,
+        }
+    }
+
+    /// Returns whether more threads want to run than there are processors. Polling would take the
+    /// processor from the thread that is waited for.
+    fn is_crowded(&self) -> bool {
+        let now_ns = self.now_ns();
+        let at_ns = self.load_at_ns.load(Ordering::Relaxed);
+        if at_ns == 0 || now_ns - at_ns > LOAD_AGE.as_nanos() as u64 {
+            self.load_at_ns.store(now_ns.max(1), Ordering::Relaxed);
+            self.is_crowded.store(is_crowded(), Ordering::Relaxed);
+        }
+        self.is_crowded.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns whether more threads want to run on this host than it has processors.
+fn is_crowded() -> bool {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    // The fourth field is `running/total`, with the thread that reads.
+    let running = text
+        .split(' ')
+        .nth(3)
+        .and_then(|field| field.split('/').next());
+    let running = running.and_then(|count| count.parse::<usize>().ok());
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    running.is_some_and(|running| running > processors)
+}
+
+/// A program that waits.
+struct Presence<'a>(&'a Shared);
+
+impl<'a> Presence<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.waiters.waiting.fetch_add(1, Ordering::SeqCst);
+        shared.waiters.stamp();
+        Self(shared)
+    }
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        let waiters = &self.0.waiters;
+        waiters.stamp();
+        waiters.waiting.fetch_sub(1, Ordering::SeqCst);
+        if waiters.is_parked.load(Ordering::SeqCst) {
+            let _ = self.0.bell.write(1);
+        }
+    }
+}
+
+/// The leading program.
+struct Lead<'a>(&'a Shared);
+
+impl<'a> Lead<'a> {
+    fn take(shared: &'a Shared) -> Option<Self> {
+        let is_free = !shared.waiters.has_leader.swap(true, Ordering::Acquire);
+        is_free.then_some(Self(shared))
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.has_leader.store(false, Ordering::Release);
+        if self.0.waiters.followers.load(Ordering::SeqCst) > 0 {
+            // With the lock, so that none is between its attempt to lead and its sleep.
+            let _state = lock(self.0);
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Node {
+    /// Waits until `poll` returns a value or an error.
+    pub(super) fn wait<T>(
+        &self,
+        limit: Option<Duration>,
+        mut poll: impl FnMut(&mut State) -> Result<Option<T>, WindError>,
+    ) -> Result<T, WindError> {
+        if let Some(value) = poll(&mut self.state())? {
+            return Ok(value);
+        }
+        let began = Instant::now();
+        let _presence = Presence::new(&self.shared);
+        let followers = &self.shared.waiters.followers;
+        loop {
+            let mut state = self.state();
+            if let Some(value) = poll(&mut state)? {
+                return Ok(value);
+            }
+            if limit.is_some_and(|limit| began.elapsed() >= limit) {
+                return Err(WindError::Late(limit.unwrap_or_default()));
+            }
+            followers.fetch_add(1, Ordering::SeqCst);
+            if let Some(_lead) = Lead::take(&self.shared) {
+                followers.fetch_sub(1, Ordering::SeqCst);
+                drop(state);
+                return self.lead(began, limit, poll);
+            }
+            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+            let sleep = left.unwrap_or(Duration::from_secs(1));
+            let waited = self.shared.changed.wait_timeout(state, sleep);
+            drop(waited.unwrap_or_else(PoisonError::into_inner).0);
+            followers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Receives until `poll` returns a value or an error.
+    fn lead<T>(
+        &self,
+        began: Instant,
+        limit: Option<Duration>,
+        mut poll: impl FnMut(&mut State) -> Result<Option<T>, WindError>,
+    ) -> Result<T, WindError> {
+        let shared = &*self.shared;
+        let spin = shared.waiters.spin();
+        loop {
+            let mut state = self.state();
+            let has_changed = state.turn(&shared.socket);
+            if has_changed && shared.waiters.followers.load(Ordering::SeqCst) > 0 {
+                shared.changed.notify_all();
+            }
+            if let Some(value) = poll(&mut state)? {
+                return Ok(value);
+            }
+            let elapsed = began.elapsed();
+            if limit.is_some_and(|limit| elapsed >= limit) {
+                return Err(WindError::Late(limit.unwrap_or_default()));
+            }
+            if elapsed < spin {
+                drop(state);
+                std::hint::spin_loop();
+                continue;
+            }
+            let left = limit.map(|limit| limit.saturating_sub(elapsed));
+            let timeout = [state.time_to_timeout(), left].into_iter().flatten().min();
+            shared.waiters.is_asleep.store(true, Ordering::SeqCst);
+            drop(state);
+            sleep(&[shared.socket.as_fd(), shared.call.as_fd()], timeout);
+            shared.waiters.is_asleep.store(false, Ordering::SeqCst);
+            let _ = shared.call.read();
+        }
+    }
+}
+
+/// Wakes whoever sleeps until a timeout that is too late now, or who waits for a change.
+pub fn ring(shared: &Shared) {
+    if shared.waiters.is_asleep.load(Ordering::SeqCst) {
+        let _ = shared.call.write(1);
+    } else if shared.waiters.waiting.load(Ordering::SeqCst) == 0 {
+        let _ = shared.bell.write(1);
+    }
+}
+
+/// Receives, sends and waits until the node ends: the node's thread.
+pub fn run(shared: &Shared) {
+    let waiters = &shared.waiters;
+    while !shared.is_ended.load(Ordering::Relaxed) {
+        let since_wait = waiters.since_wait();
+        let has_waiting = waiters.waiting.load(Ordering::SeqCst) > 0;
+        if has_waiting && since_wait > LONG_WAIT {
+            waiters.is_parked.store(true, Ordering::SeqCst);
+            if waiters.waiting.load(Ordering::SeqCst) > 0 {
+                sleep(&[shared.bell.as_fd()], None);
+            }
+            waiters.is_parked.store(false, Ordering::SeqCst);
+            let _ = shared.bell.read();
+            continue;
+        }
+        if has_waiting || since_wait < LINGER {
+            let pause = match has_waiting {
+                true => LINGER,
+                false => LINGER - since_wait,
+            };
+            lock(shared).expect_turn();
+            sleep(&[shared.bell.as_fd()], Some(pause));
+            let _ = shared.bell.read();
+            continue;
+        }
+        let timeout = {
+            let mut state = lock(shared);
+            if state.turn(&shared.socket) && waiters.followers.load(Ordering::SeqCst) > 0 {
+                shared.changed.notify_all();
+            }
+            state.time_to_timeout()
+        };
+        sleep(&[shared.socket.as_fd(), shared.bell.as_fd()], timeout);
+        let _ = shared.bell.read();
+    }
+}
+
+fn sleep(files: &[BorrowedFd<'_>], timeout: Option<Duration>) {
+    let mut files: Vec<PollFd<'_>> = files
+        .iter()
+        .map(|file| PollFd::new(*file, PollFlags::POLLIN))
+        .collect();
+    // An error is an interruption, after which the caller looks again.
+    let _ = ppoll(&mut files, timeout.map(TimeSpec::from), None);
+}

@@ -1,0 +1,143 @@
+//! Packets of a session, and their records.
+
+use super::Session;
+use crate::protocol::recovery::Part;
+use crate::protocol::wire::{ACK_RANGES_MAX, Ack, Header, Kind, Record};
+
+impl Session {
+    /// Builds the next packet in `out`. Returns false if nothing is to be sent now.
+    pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
+        if let Some(requests) = &mut self.requests {
+            if requests.poll_transmit(self.remote.index, &self.sending, now_ns, out) {
+                return true;
+            }
+        }
+        let room = self.room_bytes();
+        let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
+        let has_window = self.recovery.in_flight_bytes() + datagram_bytes <= self.window.bytes();
+        let (mut body, mut parts) = (Vec::with_capacity(room), Vec::new());
+        let is_ack_due = self.ack_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        self.dirty.wanted |= self.is_short_of_credit();
+        let has_data = self.executed.is_ready()
+            || !self.rejections_to_send.is_empty()
+            || self.outbox.is_ready(self.credit_bytes);
+        let is_sending = self.is_probe_due || (has_window && has_data);
+        let dirty = &self.dirty;
+        let has_state = dirty.grant || dirty.wanted || dirty.placed || dirty.serves;
+        if !is_ack_due && !is_sending && !has_state && !self.is_closing {
+            return false;
+        }
+        if self.ack_at_ns.is_some() {
+            self.emit_ack(now_ns, &mut body);
+        }
+        self.emit_state(&mut body, &mut parts);
+        if is_sending {
+            self.emit_data(room, &mut body, &mut parts);
+        }
+        if self.is_probe_due && parts.is_empty() {
+            Record::Ping.emit(&mut body);
+            parts.push(Part::State);
+        }
+        self.is_probe_due = false;
+        if std::mem::take(&mut self.is_closing) {
+            Record::Close.emit(&mut body);
+        }
+        if body.is_empty() {
+            return false;
+        }
+        let has_more = self.executed.is_ready() || self.outbox.is_ready(self.credit_bytes);
+        let header = Header {
+            kind: Kind::Data,
+            wants_ack: !parts.is_empty() && !has_more,
+            receiver: self.remote.index,
+            number: self.recovery.next(),
+        };
+        self.seal
+            .seal(0, header.number, &header.to_bytes(), &body, out);
+        let bytes = if parts.is_empty() {
+            0
+        } else {
+            out.len() as u64
+        };
+        self.recovery.on_sent(now_ns, bytes, parts);
+        true
+    }
+
+    /// Returns whether the credit has changed what the peer should know: there is more to send than
+    /// it has granted. It learns this once per change.
+    fn is_short_of_credit(&mut self) -> bool {
+        let wanted = self.outbox.wanted_bytes();
+        let is_new = wanted > self.credit_bytes && wanted > self.outbox.announced_bytes;
+        if is_new {
+            self.outbox.announced_bytes = wanted;
+        }
+        is_new
+    }
+
+    fn emit_ack(&mut self, now_ns: u64, body: &mut Vec<u8>) {
+        let held_us = now_ns.saturating_sub(self.highest_at_ns) / 1000;
+        let ack = Ack {
+            delay_us: u32::try_from(held_us).unwrap_or(u32::MAX),
+            ranges: self.received.descending().take(ACK_RANGES_MAX).collect(),
+        };
+        if !ack.ranges.is_empty() {
+            Record::Ack(ack).emit(body);
+        }
+        (self.ack_at_ns, self.unacked) = (None, 0);
+    }
+
+    fn emit_state(&mut self, body: &mut Vec<u8>, parts: &mut Vec<Part>) {
+        let dirty = std::mem::take(&mut self.dirty);
+        if dirty.grant {
+            Record::Grant(self.granted_bytes).emit(body);
+        }
+        if dirty.wanted {
+            Record::Wanted(self.outbox.wanted_bytes()).emit(body);
+        }
+        if dirty.placed {
+            Record::Placed(self.placed()).emit(body);
+        }
+        if dirty.serves {
+            Record::Serves.emit(body);
+        }
+        if dirty.grant || dirty.wanted || dirty.placed || dirty.serves {
+            parts.push(Part::State);
+        }
+    }
+
+    /// Returns the number of ordered messages that the peer may take as placed. A rejected one, and
+    /// those after it, follow when the peer has the rejection.
+    fn placed(&self) -> u64 {
+        let rejected = self.rejections.range((true, 0)..).next();
+        let delivered = self.inbox.ordered_delivered();
+        rejected.map_or(delivered, |((_, number), _)| delivered.min(*number))
+    }
+
+    fn emit_data(&mut self, room: usize, body: &mut Vec<u8>, parts: &mut Vec<Part>) {
+        while let Some(name) = self.rejections_to_send.front().copied() {
+            if body.len() + 12 > room {
+                return;
+            }
+            self.rejections_to_send.pop_front();
+            let Some(reason) = self.rejections.get(&name) else {
+                continue;
+            };
+            let record = Record::Rejection {
+                is_ordered: name.0,
+                message: name.1,
+                reason: *reason,
+            };
+            record.emit(body);
+            parts.push(Part::Rejection(name.0, name.1));
+        }
+        while let Some(number) = self.executed.emit(room.saturating_sub(body.len()), body) {
+            parts.push(Part::Answer(number));
+        }
+        while let Some(part) =
+            self.outbox
+                .emit(room.saturating_sub(body.len()), self.credit_bytes, body)
+        {
+            parts.push(part);
+        }
+    }
+}
