@@ -123,14 +123,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         results,
     };
     interrupt::watch()?;
-    let is_lab = args.hosts.is_empty();
-    let latency = is_lab.then(CpuLatency::hold_on_virtual_machine);
-    let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);
-    if kept_awake {
-        errln!("the processors of this virtual machine poll instead of halting while it measures");
-    }
     let mut all_met = true;
     for plan in &plans {
+        let is_held = args.hosts.is_empty() && plan.kept_awake;
+        let latency = is_held.then(CpuLatency::hold_on_virtual_machine);
+        let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);
+        if kept_awake {
+            errln!(
+                "the processors of this virtual machine poll instead of halting while it measures"
+            );
+        }
         all_met &= run_plan(&place, plan, kept_awake)?;
         if kumi_command::output::has_failed() {
             break; // the output of further plans would be lost

@@ -33,6 +33,10 @@ pub struct Plan {
     /// Runs of each variant in each case. The targets' statistics are taken over these runs.
     #[serde(default = "default_repetitions")]
     pub repetitions: u32,
+    /// True if the processors of a virtual machine poll instead of halting while it measures. Their
+    /// wake-up takes longer than a physical one's.
+    #[serde(default = "default_kept_awake")]
+    pub kept_awake: bool,
     /// Seed that is recorded in the manifest.
     #[serde(default = "default_seed")]
     pub seed: u64,
@@ -52,6 +56,10 @@ pub struct Plan {
 
 fn default_repetitions() -> u32 {
     3
+}
+
+fn default_kept_awake() -> bool {
+    true
 }
 
 fn default_seed() -> u64 {
@@ -368,7 +376,9 @@ mod tests {
     const VARIANTS: &str = "known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, kumi-plain, \
         kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, kumi-tcp, \
         kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, kumi-tcp-no-band, \
-        kumi-link-tcp, kumi-coll";
+        kumi-link-tcp, kumi-coll, \
+                 wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, \
+                 mpi-one-sided, oshmem";
 
     #[test]
     fn plan__invalid_cases__are_named_with_what_is_accepted() {

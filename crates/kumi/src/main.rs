@@ -10,7 +10,6 @@ mod manual;
 mod run;
 mod tcp;
 mod topo;
-mod wind;
 
 use clap::{Parser, Subcommand};
 use kumi_command::errln;
@@ -36,7 +35,7 @@ enum Command {
     /// Handles the network: its tree of switches, and plans of collectives on it.
     Topo(topo::Args),
     /// Checks and measures Wind, the transport for messages and remote memory.
-    Wind(wind::Args),
+    Wind(kumi_placement::command::Args),
     /// Runs a program, as one rank or alone, with the TCP of `kumi tcp up`.
     Run(run::Args),
     /// Runs a cluster on one machine: hosts as namespaces, emulated switches and WANs.
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
         Command::Up(args) => link::service::run(&args),
         Command::Tcp(args) => tcp::run(args),
         Command::Topo(args) => topo::run(&args),
-        Command::Wind(args) => wind::run(&args),
+        Command::Wind(args) => kumi_placement::command::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Lab(args) => lab::run(args),
         #[cfg(feature = "bench")]

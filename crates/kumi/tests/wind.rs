@@ -132,6 +132,7 @@ fn kernel__target_stopped_killed_and_daemon_ended__completes_or_reports() {
     let daemon = begin(&cluster, &key);
     let shown = succeed(Command::new(KUMI).args(["wind", "show", "-j"]));
     assert!(shown.contains("\"devices\":[\"eth1\",\"eth1\"]"), "{shown}");
+    assert!(shown.contains("\"nodes\":[]"), "{shown}");
     cluster.enter_thread("h1").unwrap();
 
     let server = serve(&cluster, &key);
@@ -139,6 +140,28 @@ fn kernel__target_stopped_killed_and_daemon_ended__completes_or_reports() {
     let (peer, place) = connect(&client, address(&cluster, "h2"));
     wait_for_kernel(&client, peer);
     operate(&client, peer, place, 50).unwrap();
+    let shown = succeed(
+        cluster
+            .command("h2", KUMI)
+            .unwrap()
+            .args(["wind", "show", "-j"]),
+    );
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let node = &shown["nodes"][0];
+    assert_eq!(
+        (&node["executor"], &node["regions"]),
+        (&"kernel".into(), &1.into())
+    );
+    let executed = &node["peers"][0]["executed"];
+    assert_eq!(
+        (&executed["atomics"], &executed["forged"]),
+        (&51.into(), &0.into())
+    );
+    let shown = succeed(Command::new(KUMI).args(["wind", "show"]));
+    assert!(
+        shown.contains("kernel at eth1, eth1: programs 2, sessions 2, regions 1"),
+        "{shown}"
+    );
 
     // A stopped target, longer than the time after which a silent peer is lost.
     server.signal(Signal::SIGSTOP);
@@ -167,9 +190,9 @@ fn kernel__target_stopped_killed_and_daemon_ended__completes_or_reports() {
     // Without the daemon, the target's program executes the requests of the session.
     drop(daemon);
     operate(&client, peer, place, 50).unwrap();
-    let shown = Command::new(KUMI).args(["wind", "show"]).output().unwrap();
-    let errors = String::from_utf8_lossy(&shown.stderr);
-    assert!(errors.contains("no daemon runs here"), "{errors}");
+    let shown = succeed(cluster.command("h1", KUMI).unwrap().args(["wind", "show"]));
+    assert!(shown.starts_with("no daemon: programs execute"), "{shown}");
+    assert!(shown.contains(" kernel "), "{shown}");
 
     server.signal(Signal::SIGKILL);
     let began = Instant::now();
@@ -201,10 +224,8 @@ fn kernel__killed_program__loses_its_sessions_and_regions() {
     let error = operate(&client, peer, place, 1_000).unwrap_err();
     assert!(matches!(error, WindError::Lost(_)), "{error}");
     let shown = succeed(Command::new(KUMI).args(["wind", "show"]));
-    assert_eq!(
-        shown.split_whitespace().skip(3).collect::<Vec<_>>(),
-        ["programs", "0", "sessions", "0", "regions", "0"]
-    );
+    let expected = "kernel at eth1, eth1: programs 0, sessions 0, regions 0";
+    assert!(shown.starts_with(expected), "{shown}");
     // A new process at the address is a new peer.
     let _server = serve(&cluster, &key);
     let (peer, place) = connect(&client, address(&cluster, "h2"));

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+pub mod command;
 mod error;
 mod intf;
 mod owners;

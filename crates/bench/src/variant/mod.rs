@@ -10,6 +10,7 @@ mod mptcp;
 mod queue_depth;
 mod round_robin;
 mod tcp;
+mod wind;
 
 use super::hosts::Hosts;
 use kumi_command::errln;
@@ -70,11 +71,31 @@ pub enum Variant {
     KumiLinkTcp,
     /// MPI collectives by a plan for the actual network, over the kernel's TCP.
     KumiColl,
+    /// Wind as a program gets it: encrypted, operations executed by the target's program.
+    Wind,
+    /// `Wind`, polling instead of sleeping.
+    WindSpin,
+    /// `WindSpin` without a seal.
+    WindPlain,
+    /// Wind, authenticated and not encrypted, operations executed by the target's program.
+    WindTrusted,
+    /// `WindTrusted` with operations executed by the target's kernel.
+    WindKernel,
+    /// A UDP socket, without repair.
+    Udp,
+    /// A UDP socket that is polled.
+    UdpSpin,
+    /// A TCP socket that is polled, with CUBIC.
+    TcpSpin,
+    /// One-sided operations of Open MPI over TCP.
+    MpiOneSided,
+    /// Open MPI's OpenSHMEM over TCP.
+    Oshmem,
 }
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 31] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -96,6 +117,16 @@ impl Variant {
         Self::KumiTcpNoBand,
         Self::KumiLinkTcp,
         Self::KumiColl,
+        Self::Wind,
+        Self::WindSpin,
+        Self::WindPlain,
+        Self::WindTrusted,
+        Self::WindKernel,
+        Self::Udp,
+        Self::UdpSpin,
+        Self::TcpSpin,
+        Self::MpiOneSided,
+        Self::Oshmem,
     ];
 
     /// Returns the name in plans and tables.
@@ -122,17 +153,32 @@ impl Variant {
             Self::KumiTcpNoBand => "kumi-tcp-no-band",
             Self::KumiLinkTcp => "kumi-link-tcp",
             Self::KumiColl => "kumi-coll",
+            Self::Wind => "wind",
+            Self::WindSpin => "wind-spin",
+            Self::WindPlain => "wind-plain",
+            Self::WindTrusted => "wind-trusted",
+            Self::WindKernel => "wind-kernel",
+            Self::Udp => "udp",
+            Self::UdpSpin => "udp-spin",
+            Self::TcpSpin => "tcp-spin",
+            Self::MpiOneSided => "mpi-one-sided",
+            Self::Oshmem => "oshmem",
         }
     }
 
     /// Returns whether the variant is a device of `kumi link`, which reports the state of its
     /// paths.
     pub fn is_device(self) -> bool {
-        let is_bare = matches!(
+        let is_multilink = matches!(
             self,
-            Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp | Self::KumiColl
+            Self::Ri2n
+                | Self::Kumi
+                | Self::KumiPlain
+                | Self::KumiOneLink
+                | Self::KumiBusyPoll
+                | Self::KumiLinkTcp
         );
-        !is_bare && (self == Self::KumiLinkTcp || !tcp::is_tcp(self))
+        is_multilink
     }
 
     /// Returns the depths of the NICs' transmit queues to try, in bytes. The best result counts. If
@@ -185,6 +231,8 @@ pub struct Running<'a> {
     wraps_ranks: bool,
     /// Congestion control of the variant's TCP connections.
     pub congestion_control: &'static str,
+    /// File with the secret of Wind, the same on every host.
+    pub secret: Option<String>,
 }
 
 impl<'a> Running<'a> {
@@ -210,12 +258,19 @@ impl<'a> Running<'a> {
             leaves_programs: false,
             wraps_ranks: false,
             congestion_control: CONGESTION_CONTROL,
+            secret: None,
         };
         // Otherwise, a run would inherit ssthresh and RTT from the variant that ran before it.
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
         match variant {
             Variant::Single => {}
             Variant::KumiColl => coll::start(&mut running)?,
+            Variant::Udp
+            | Variant::UdpSpin
+            | Variant::TcpSpin
+            | Variant::MpiOneSided
+            | Variant::Oshmem => {}
+            variant if wind::is_wind(variant) => wind::start(&mut running)?,
             Variant::Rr => round_robin::start(&mut running, false)?,
             Variant::RrTuned => round_robin::start(&mut running, true)?,
             Variant::Mptcp => mptcp::start(&mut running)?,
@@ -380,7 +435,8 @@ mod tests {
             "no variant `bonding`; known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, \
              kumi-plain, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, \
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
-             kumi-tcp-no-band, kumi-link-tcp, kumi-coll"
+             kumi-tcp-no-band, kumi-link-tcp, kumi-coll, wind, wind-spin, wind-plain, \
+             wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem"
         );
     }
 

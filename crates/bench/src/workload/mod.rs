@@ -20,8 +20,12 @@ mod pattern_ends;
 pub mod pingpong;
 mod pingpong_ends;
 mod python_ranks;
+mod raw_ends;
+mod raw_goodput_ends;
 mod simulated;
 mod stream;
+mod wind;
+mod wind_ends;
 
 use super::event::{Event, Window};
 use super::sample::Figures;
@@ -157,6 +161,16 @@ pub enum Workload {
         /// They overflow a queue that TCP alone keeps short.
         #[serde(default)]
         burst_datagrams: Option<u32>,
+    },
+    /// Messages and operations of Wind, or of a rival.
+    Wind {
+        /// Kind of figures.
+        measure: wind::Kind,
+        /// Message sizes, in bytes.
+        sizes_bytes: Vec<u64>,
+        /// State of the target.
+        #[serde(default)]
+        target: wind::Target,
     },
     /// A long flow of the variant beside long flows of the kernel's TCP.
     Neighbours {
@@ -333,6 +347,18 @@ impl Workload {
                 let seconds = shorten(*seconds, context.quick);
                 pattern::measure(context, traffic, sizes_bytes, seconds)
             }
+            Self::Wind {
+                measure,
+                sizes_bytes,
+                target,
+            } => {
+                let traffic = wind::Traffic {
+                    kind: *measure,
+                    sizes_bytes,
+                    target: *target,
+                };
+                wind::measure(context, traffic)
+            }
             Self::Neighbours {
                 seconds,
                 neighbours,
@@ -388,6 +414,20 @@ enum End {
     Ping(pingpong_ends::PingArgs),
     /// Returns messages.
     Pong(pingpong_ends::PongArgs),
+    /// Echoes messages over a plain socket.
+    RawEcho(raw_ends::EchoArgs),
+    /// Times the echo over a plain socket.
+    RawExchange(raw_ends::ExchangeArgs),
+    /// Receives messages over TCP.
+    RawSink(raw_goodput_ends::SinkArgs),
+    /// Sends messages over TCP.
+    RawSource(raw_goodput_ends::SourceArgs),
+    /// Answers measurements of Wind.
+    WindServe(wind_ends::ServeArgs),
+    /// Times exchanges over Wind.
+    WindExchange(wind_ends::MeasureArgs),
+    /// Measures the goodput over Wind.
+    WindGoodput(wind_ends::MeasureArgs),
 }
 
 /// Runs one end.
@@ -406,6 +446,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         End::DatagramBursts(args) => datagram_bursts_end::run(&args),
         End::Ping(args) => pingpong_ends::ping(&args),
         End::Pong(args) => pingpong_ends::pong(&args),
+        End::RawEcho(args) => raw_ends::echo(&args),
+        End::RawExchange(args) => raw_ends::exchange(&args),
+        End::RawSink(args) => raw_goodput_ends::sink(&args),
+        End::RawSource(args) => raw_goodput_ends::source(&args),
+        End::WindServe(args) => wind_ends::serve(&args),
+        End::WindExchange(args) => wind_ends::exchange(&args),
+        End::WindGoodput(args) => wind_ends::goodput(&args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -31,6 +31,18 @@ pub const STREAM: Program = Program {
     source: include_str!("../../../../bench/workloads/mpi_stream.c"),
 };
 
+/// One-sided operations.
+pub const ONE_SIDED: Program = Program {
+    name: "mpi_onesided",
+    source: include_str!("../../../../bench/workloads/mpi_onesided.c"),
+};
+
+/// One-sided operations of OpenSHMEM.
+pub const OSHMEM: Program = Program {
+    name: "shmem_onesided",
+    source: include_str!("../../../../bench/workloads/shmem_onesided.c"),
+};
+
 /// Runs the ping-pong, started on the first host.
 pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
@@ -113,6 +125,8 @@ pub fn mpirun_on(
         // turns. Two ranks that exchange 1 MB took 178 ms at 100 Mb/s, and 92 ms with this setting
         // (`docs/perf-log.md`, 2026-11-22).
         ("btl_tcp_flags", "1"),
+        // One-sided operations over messages. `rdma` refuses windows over TCP.
+        ("osc", "pt2pt"),
     ] {
         argv.extend(["--mca", key, value].map(String::from));
     }
@@ -125,8 +139,13 @@ pub fn mpirun_on(
 /// Returns a script that compiles the program in `folder`, unless it exists there. The folder is
 /// the same on every host, and the hosts of a lab share their files.
 fn make_script(folder: &str, name: &str) -> String {
+    let compiler = if name == OSHMEM.name {
+        "oshcc"
+    } else {
+        "mpicc"
+    };
     format!(
         "mkdir -p {folder} && cd {folder} && {{ [ -x {name} ] || \
-         {{ cat > {name}.c && mpicc -O2 -Wall -o {name} {name}.c; }}; }}"
+         {{ cat > {name}.c && {compiler} -O2 -Wall -o {name} {name}.c; }}; }}"
     )
 }

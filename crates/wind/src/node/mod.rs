@@ -4,6 +4,7 @@
 //! (`waiting.rs`).
 
 mod regions;
+pub mod show;
 mod state;
 mod waiting;
 
@@ -13,7 +14,7 @@ use crate::kernel::Client;
 use crate::protocol::diff;
 use crate::protocol::{
     Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
-    Refused, Rejected, Rung, Seal,
+    Refused, Rejected, Rung, Seal, Status,
 };
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::udp::LinkSocket;
@@ -21,6 +22,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use state::State;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -89,6 +91,8 @@ struct Shared {
     /// Wakes the thread, and the program that sleeps on the socket.
     bell: EventFd,
     call: EventFd,
+    /// Socket of `kumi wind show`.
+    listener: Option<UnixListener>,
     rung: Rung,
     waiters: Waiters,
     is_ended: AtomicBool,
@@ -120,6 +124,8 @@ impl Node {
         // A response has a tag instead; a kernel that cannot do this drops them over IPv6.
         let _ = socket.accept_without_checksum();
         let kernel = join(&socket, &config)?;
+        let port = socket.local_address().map_or(0, |address| address.port());
+        let listener = show::listen(port);
         let (rung, waiting) = (config.rung, config.waiting);
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(config, kernel)),
@@ -127,6 +133,7 @@ impl Node {
             socket,
             bell: eventfd()?,
             call: eventfd()?,
+            listener,
             rung,
             waiters: Waiters::new(waiting),
             is_ended: AtomicBool::new(false),
@@ -218,6 +225,11 @@ impl Node {
             // A daemon that is lost has no effect on the memory that this process has mapped.
             let _ = kernel.deregister(region.number());
         }
+    }
+
+    /// Returns whether a session with a peer has begun.
+    pub fn has_peers(&self) -> bool {
+        self.state().endpoint.peers() > 0
     }
 
     /// Returns whether the kernel of this host executes the operations of peers.
@@ -450,10 +462,15 @@ impl Node {
         })
     }
 
+    /// Returns the state of the session with a peer, if there is one.
+    pub fn status(&self, peer: PeerId) -> Option<Status> {
+        self.state().endpoint.status(peer)
+    }
+
     /// Returns the smoothed round trip to a peer, if there is a session.
     pub fn rtt(&self, peer: PeerId) -> Option<Duration> {
-        let rtt = self.state().endpoint.path_rtt(peer)?;
-        Some(Duration::from_nanos(rtt.messages.smoothed_ns()))
+        let status = self.status(peer)?;
+        Some(Duration::from_nanos(status.messages.rtt_ns))
     }
 }
 

@@ -67,6 +67,11 @@ impl RegionTable {
         }
     }
 
+    /// Returns the number of regions.
+    pub fn count(&self) -> usize {
+        self.regions.len()
+    }
+
     /// Ends the access of peers to a region. Returns false for one that is not registered.
     pub fn remove(&mut self, number: u32) -> bool {
         self.regions.remove(&number).is_some()

@@ -221,6 +221,11 @@ impl State {
         }
     }
 
+    /// Returns the window of the requests that the kernel executes for a peer.
+    pub fn window(&self, peer: PeerId) -> Option<&KernelWindow> {
+        self.windows.get(&peer).map(|(_, window)| window)
+    }
+
     /// Sends what the endpoint has to send, in batches of datagrams to one peer.
     pub fn transmit(&mut self, socket: &LinkSocket) {
         for _ in 0..TURN_CALLS_MAX {

@@ -258,7 +258,7 @@ pub fn run(shared: &Shared) {
         if has_waiting && since_wait > LONG_WAIT {
             waiters.is_parked.store(true, Ordering::SeqCst);
             if waiters.waiting.load(Ordering::SeqCst) > 0 {
-                sleep(&[shared.bell.as_fd()], None);
+                sleep_and_show(shared, false, None);
             }
             waiters.is_parked.store(false, Ordering::SeqCst);
             let _ = shared.bell.read();
@@ -270,7 +270,7 @@ pub fn run(shared: &Shared) {
                 false => LINGER - since_wait,
             };
             lock(shared).expect_turn();
-            sleep(&[shared.bell.as_fd()], Some(pause));
+            sleep_and_show(shared, false, Some(pause));
             let _ = shared.bell.read();
             continue;
         }
@@ -281,16 +281,31 @@ pub fn run(shared: &Shared) {
             }
             state.time_to_timeout()
         };
-        sleep(&[shared.socket.as_fd(), shared.bell.as_fd()], timeout);
+        sleep_and_show(shared, true, timeout);
         let _ = shared.bell.read();
     }
 }
 
-fn sleep(files: &[BorrowedFd<'_>], timeout: Option<Duration>) {
+/// Sleeps as the node's thread, and answers those that ask for the node's state.
+fn sleep_and_show(shared: &Shared, receives: bool, timeout: Option<Duration>) {
+    let mut files = vec![shared.bell.as_fd()];
+    files.extend(shared.listener.as_ref().map(AsFd::as_fd));
+    if receives {
+        files.push(shared.socket.as_fd());
+    }
+    if sleep(&files, timeout) & 2 != 0 && shared.listener.is_some() {
+        super::show::serve(shared);
+    }
+}
+
+/// Sleeps until one of the files is readable. Returns a bit for each that is.
+fn sleep(files: &[BorrowedFd<'_>], timeout: Option<Duration>) -> u32 {
     let mut files: Vec<PollFd<'_>> = files
         .iter()
         .map(|file| PollFd::new(*file, PollFlags::POLLIN))
         .collect();
     // An error is an interruption, after which the caller looks again.
     let _ = ppoll(&mut files, timeout.map(TimeSpec::from), None);
+    let ready = files.iter().map(|file| u32::from(file.any() == Some(true)));
+    ready.rev().fold(0, |bits, bit| bits << 1 | bit)
 }

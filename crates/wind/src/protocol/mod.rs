@@ -35,12 +35,14 @@ mod window;
 pub mod wire;
 
 pub use endpoint::{
-    Config, Endpoint, Event, Lost, MessageId, PathRtt, PeerId, Rejected, RequestKeys, Rung, Waiting,
+    Config, Endpoint, Event, Lost, MessageId, PathStatus, PeerId, Rejected, RequestKeys, Rung,
+    Status, Waiting,
 };
 pub use handshake::Secret;
 pub use inbox::{Delivery, Violation};
 pub use kumi_multilink::secure::Seal;
 pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions};
 pub use outbox::Message;
+pub use recovery::Counts;
 pub use requests::slots::{Outcome, SLOT_WORDS, SLOTS, SlotMemory, execute as execute_request};
 pub use session::Unusable;

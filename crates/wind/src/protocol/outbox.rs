@@ -197,6 +197,11 @@ impl Outbox {
         self.wanted_bytes
     }
 
+    /// Returns the credit that was used, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
     /// Returns the bytes of messages and operations that wait or are in flight.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes

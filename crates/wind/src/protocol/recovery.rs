@@ -81,8 +81,20 @@ pub struct Recovery {
     probes: u32,
     margin_eighths: u64,
     ack_delay_ns: u64,
+    counts: Counts,
     /// Round trips of the path.
     pub rtt: Rtt,
+}
+
+/// Totals of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that asked for an acknowledgement.
+    pub packets: u64,
+    /// Packets that were detected as lost.
+    pub lost: u64,
+    /// Probes: the acknowledgements of a whole round trip were missing.
+    pub probes: u64,
 }
 
 impl Recovery {
@@ -97,8 +109,14 @@ impl Recovery {
             probes: 0,
             margin_eighths: 1,
             ack_delay_ns,
+            counts: Counts::default(),
             rtt,
         }
+    }
+
+    /// Returns the totals.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Returns the number of the next packet.
@@ -121,6 +139,7 @@ impl Recovery {
         if bytes > 0 {
             self.eliciting_at_ns = now_ns;
             self.in_flight_bytes += bytes;
+            self.counts.packets += 1;
             let sent = Sent {
                 at_ns: now_ns,
                 bytes,
@@ -187,6 +206,7 @@ impl Recovery {
                 }
             } else if age_ns >= delay_ns {
                 sent.is_lost = true;
+                self.counts.lost += 1;
                 self.in_flight_bytes -= sent.bytes;
                 outcome.lost.extend(sent.parts.iter().cloned());
                 outcome.lost_numbers.push(*number);
@@ -235,6 +255,7 @@ impl Recovery {
             return (outcome, None);
         }
         self.probes += 1;
+        self.counts.probes += 1;
         self.eliciting_at_ns = now_ns;
         let oldest = self.packets.values().find(|sent| !sent.is_lost);
         let parts = oldest.map(|sent| sent.parts.clone());

@@ -17,7 +17,9 @@ mod requests;
 mod terms;
 
 pub use requests::RequestKeys;
-pub use terms::{Config, Event, Lost, MessageId, PathRtt, PeerId, Rejected, Rung, Waiting};
+pub use terms::{
+    Config, Event, Lost, MessageId, PathStatus, PeerId, Rejected, Rung, Status, Waiting,
+};
 
 use crate::protocol::credit::{Budget, Demand};
 use crate::protocol::diff;
@@ -96,9 +98,14 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         self.peers.get(&peer).map(|peer| peer.address)
     }
 
-    /// Returns the round trips to a peer, if there is a session.
-    pub fn path_rtt(&self, peer: PeerId) -> Option<PathRtt> {
-        Some(self.peers.get(&peer)?.session.as_ref()?.path_rtt())
+    /// Returns the state of the session with a peer, if there is one.
+    pub fn status(&self, peer: PeerId) -> Option<Status> {
+        Some(self.peers.get(&peer)?.session.as_ref()?.status())
+    }
+
+    /// Returns the names of all peers.
+    pub fn peer_ids(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.keys().copied()
     }
 
     /// Returns the peer at `address`, and begins a session with it unless there is one.

@@ -3,8 +3,9 @@
 use crate::protocol::handshake::Secret;
 use crate::protocol::inbox::Delivery;
 use crate::protocol::model::Refused;
-use crate::protocol::rtt::Rtt;
+use crate::protocol::recovery::{Counts, Recovery};
 use crate::protocol::session::Unusable;
+use crate::protocol::window::Window;
 use kumi_multilink::secure::Seal;
 
 /// A peer of an endpoint.
@@ -92,13 +93,46 @@ impl Config {
     }
 }
 
-/// Round trips to a peer.
-#[derive(Debug, Clone)]
-pub struct PathRtt {
-    /// Of messages, which the peer's program acknowledges.
-    pub messages: Rtt,
-    /// Of requests, if the peer executes them.
-    pub requests: Option<Rtt>,
+/// State of one path of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathStatus {
+    /// Smoothed round trip, in ns.
+    pub rtt_ns: u64,
+    /// Least round trip of the last seconds, in ns.
+    pub rtt_min_ns: u64,
+    /// Bytes that may be in flight.
+    pub window_bytes: u64,
+    /// Bytes that are in flight.
+    pub in_flight_bytes: u64,
+    /// Totals since the session began.
+    pub counts: Counts,
+}
+
+impl PathStatus {
+    pub(crate) fn new(recovery: &Recovery, window: &Window) -> Self {
+        Self {
+            rtt_ns: recovery.rtt.smoothed_ns(),
+            rtt_min_ns: recovery.rtt.min_ns(),
+            window_bytes: window.bytes(),
+            in_flight_bytes: recovery.in_flight_bytes(),
+            counts: recovery.counts(),
+        }
+    }
+}
+
+/// State of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Path of messages, which the peer's program acknowledges.
+    pub messages: PathStatus,
+    /// Path of requests, if the peer executes them.
+    pub requests: Option<PathStatus>,
+    /// Bytes of messages and operations that wait or are in flight.
+    pub waiting_bytes: u64,
+    /// Bytes that may be sent before the next grant of the peer.
+    pub credit_bytes: u64,
+    /// Bytes of the peer that are not delivered.
+    pub held_bytes: u64,
 }
 
 /// Reason why a peer is lost.

@@ -1,6 +1,7 @@
 //! Requests of this side, until they are answered.
 
 use super::slots::SLOTS;
+use crate::protocol::endpoint::PathStatus;
 use crate::protocol::memory;
 use crate::protocol::model::{Operation, Place, Refused};
 use crate::protocol::recovery::{Outcome, Part, Recovery};
@@ -71,9 +72,9 @@ impl Sender {
         self.held_bytes
     }
 
-    /// Returns the round trips of requests.
-    pub fn rtt(&self) -> &Rtt {
-        &self.recovery.rtt
+    /// Returns the state of the path of requests.
+    pub fn status(&self) -> PathStatus {
+        PathStatus::new(&self.recovery, &self.window)
     }
 
     /// Returns the probes without an answer.

@@ -1,7 +1,7 @@
 //! Requests of a session: those of this side, and those of the peer.
 
 use super::{Happening, Session};
-use crate::protocol::endpoint::PathRtt;
+use crate::protocol::endpoint::{PathStatus, Status};
 use crate::protocol::inbox::Executed;
 use crate::protocol::model::{Operation, Place, Regions};
 use crate::protocol::outbox::Message;
@@ -62,11 +62,14 @@ impl Session {
         self.requests.is_some()
     }
 
-    /// Returns the round trips of messages, and of requests.
-    pub fn path_rtt(&self) -> PathRtt {
-        PathRtt {
-            messages: self.rtt().clone(),
-            requests: self.requests.as_ref().map(|sender| sender.rtt().clone()),
+    /// Returns the state of the session.
+    pub fn status(&self) -> Status {
+        Status {
+            messages: PathStatus::new(&self.recovery, &self.window),
+            requests: self.requests.as_ref().map(|sender| sender.status()),
+            waiting_bytes: self.unsent_bytes(),
+            credit_bytes: self.credit_bytes.saturating_sub(self.outbox.used_bytes()),
+            held_bytes: self.inbox.held_bytes(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! `kumi wind up` and `down`: the daemon that lets the kernel execute requests.
 
+use crate::{Program, Service, detach, is_attached};
 use anyhow::{Context, bail};
 use kumi_command::{BadInput, EXIT_BAD_INPUT, background, errln, out, outln};
-use kumi_placement::{Program, Service, detach, is_attached};
 use kumi_wind::kernel::{Reply, Request, SOCKET, ask, open_socket};
 use nix::sys::signal::{SigSet, Signal};
 use std::fs::File;

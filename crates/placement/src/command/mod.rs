@@ -1,11 +1,11 @@
 //! `kumi wind`: checks and measures Wind between two hosts, and lets the kernel execute operations.
 
+mod show;
 mod up;
 
 use anyhow::Context;
 use clap::Subcommand;
 use kumi_command::{BadInput, interrupt, outln};
-use kumi_wind::kernel::Request;
 use kumi_wind::perf::{self, Exchange, Stream};
 use kumi_wind::{Class, Config, Node, PeerId, Place, Seal};
 use serde_json::json;
@@ -33,7 +33,7 @@ enum Verb {
     Up(up::Args),
     /// Ends this. Programs execute the operations of their peers themselves then.
     Down,
-    /// Shows the devices and programs of the daemon.
+    /// Shows the nodes of this network namespace with their peers, and the daemon.
     Show {
         /// Prints JSON.
         #[arg(short, long)]
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.verb {
         Verb::Up(args) => up::up(args),
         Verb::Down => up::down(),
-        Verb::Show { json } => show(*json),
+        Verb::Show { json } => show::show(*json),
         Verb::Serve { port, common } => serve(*port, common),
         Verb::Ping {
             host,
@@ -154,24 +154,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             common,
         } => measure(host, *seconds, *json, common),
     }
-}
-
-fn show(as_json: bool) -> anyhow::Result<ExitCode> {
-    let reply = up::request(&Request::List)?;
-    let [programs, sessions, regions] = reply.counts.unwrap_or_default();
-    if as_json {
-        outln!(
-            "{}",
-            json!({"schema": 1, "devices": reply.devices, "programs": programs,
-                   "sessions": sessions, "regions": regions})
-        );
-        return Ok(ExitCode::SUCCESS);
-    }
-    outln!("devices   {}", reply.devices.join(", "));
-    outln!("programs  {programs}");
-    outln!("sessions  {sessions}");
-    outln!("regions   {regions}");
-    Ok(ExitCode::SUCCESS)
 }
 
 fn serve(port: u16, common: &Common) -> anyhow::Result<ExitCode> {
