@@ -187,14 +187,27 @@ impl PacketKey {
         let start = out.len();
         out.extend_from_slice(header);
         out.extend_from_slice(payload);
+        self.seal_at(link, link_seq, start, header.len(), out);
+    }
+
+    /// Seals the datagram from `start` to the end of `out` in place, and appends the tag. Its
+    /// header has `header_bytes` bytes.
+    pub fn seal_at(
+        &self,
+        link: u8,
+        link_seq: u64,
+        start: usize,
+        header_bytes: usize,
+        out: &mut Vec<u8>,
+    ) {
         let body = &mut out[start..];
         let nonce = Self::nonce(link, link_seq);
         let tag = match self.seal {
             Seal::Plain => return,
             Seal::Encrypt => {
-                let (_, text) = body.split_at_mut(header.len());
+                let (header, text) = body.split_at_mut(header_bytes);
                 self.key
-                    .seal_in_place_separate_tag(nonce, Aad::from(header), text)
+                    .seal_in_place_separate_tag(nonce, Aad::from(&*header), text)
             }
             Seal::Authenticate => {
                 self.key

@@ -247,8 +247,24 @@ impl Node {
     /// # Errors
     /// The message is invalid, or the peer is lost.
     pub fn send(&self, peer: PeerId, message: Message) -> Result<MessageId, WindError> {
+        let mut state = self.state_with_room(peer)?;
+        let sent = state.endpoint.send(peer, message)?;
+        if state.endpoint.is_worth_sending(peer) {
+            self.send_and_ring(&mut state);
+        }
+        Ok(sent)
+    }
+
+    /// Returns the state when little enough waits for the peer.
+    fn state_with_room(&self, peer: PeerId) -> Result<MutexGuard<'_, State>, WindError> {
+        let state = self.state();
+        state.check(peer)?;
+        if state.endpoint.unsent_bytes(peer) < UNSENT_BYTES_MAX {
+            return Ok(state);
+        }
+        drop(state);
         self.wait_for_room(peer)?;
-        Ok(self.submit(peer, |state| state.endpoint.send(peer, message))?)
+        Ok(self.state())
     }
 
     fn wait_for_room(&self, peer: PeerId) -> Result<(), WindError> {

@@ -254,16 +254,16 @@ impl State {
             if self.batch.len() + segment_bytes > BATCH_BYTES_MAX {
                 break;
             }
-            let mut datagram = Vec::new();
-            let Some(to) = self.endpoint.poll_transmit(now_ns, &mut datagram) else {
+            let start = self.batch.len();
+            let Some(to) = self.endpoint.poll_transmit(now_ns, &mut self.batch) else {
                 break;
             };
-            if to != target || datagram.len() > segment_bytes {
-                self.next = Some((to, datagram));
+            let bytes = self.batch.len() - start;
+            if to != target || bytes > segment_bytes {
+                self.next = Some((to, self.batch.split_off(start)));
                 break;
             }
-            self.batch.extend_from_slice(&datagram);
-            if datagram.len() < segment_bytes {
+            if bytes < segment_bytes {
                 break;
             }
         }

@@ -19,6 +19,10 @@ use crate::protocol::outbox::{ITEM_COST_BYTES, UNACKED_SPAN_MAX};
 use crate::protocol::ranges::Ranges;
 use crate::protocol::wire::{Before, Segment};
 use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Memory that is reserved for a message when its first segment arrives, at most, in bytes.
+const PREFIX_BYTES: usize = 256 << 10;
 
 /// A message for the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +66,9 @@ struct Incoming {
     after: Before,
     place: Option<Place>,
     arrived: Ranges,
-    /// Bytes that are held, by their offset.
+    /// Bytes for the program from the beginning to the first gap.
+    prefix: Vec<u8>,
+    /// Other bytes that are held, by their offset.
     held: BTreeMap<u32, Vec<u8>>,
     refused: Option<Refused>,
 }
@@ -77,6 +83,7 @@ impl Incoming {
             after: segment.after,
             place: segment.place,
             arrived: Ranges::default(),
+            prefix: Vec::new(),
             held: BTreeMap::new(),
             refused: None,
         }
@@ -109,6 +116,9 @@ impl Incoming {
             self.held.insert(segment.offset, segment.payload.to_vec());
             return end - start;
         }
+        if self.mode == Mode::MessageThrough && start == self.prefix.len() as u64 {
+            return self.extend(segment, whole);
+        }
         let mut fresh = 0;
         let mut from = start;
         while from < end {
@@ -124,6 +134,33 @@ impl Incoming {
         }
         self.arrived.insert(whole);
         fresh
+    }
+
+    /// Takes a segment that continues the prefix. Returns the bytes that had not arrived.
+    fn extend(&mut self, segment: &Segment<'_>, whole: Range<u64>) -> u64 {
+        if self.prefix.is_empty() {
+            let total = (self.total_bytes as usize).min(PREFIX_BYTES);
+            self.prefix.reserve_exact(total);
+        }
+        let present = self.prefix.len() as u64;
+        self.prefix.extend_from_slice(segment.payload);
+        let fresh = self.arrived.insert(whole);
+        // Held parts may begin within the segment: what they repeat is dropped.
+        while let Some((offset, _)) = self.held.first_key_value() {
+            let end = self.prefix.len();
+            let offset = *offset as usize;
+            if offset > end {
+                break;
+            }
+            let Some((_, bytes)) = self.held.pop_first() else {
+                break;
+            };
+            if let Some(rest) = bytes.get(end - offset..) {
+                self.prefix.extend_from_slice(rest);
+            }
+        }
+        // An empty message has no byte, and its range has one.
+        fresh.min(self.prefix.len() as u64 - present)
     }
 
     /// Writes the held data to its region. The header stays.
@@ -155,12 +192,18 @@ impl Incoming {
         written
     }
 
+    /// Returns the bytes that are held.
+    fn held_bytes(&self) -> u64 {
+        let held: usize = self.held.values().map(Vec::len).sum();
+        (self.prefix.len() + held) as u64
+    }
+
     fn into_delivery(self) -> Delivery {
-        let mut header = Vec::with_capacity(self.held.values().map(Vec::len).sum());
+        let mut data = self.prefix;
         for part in self.held.values() {
-            header.extend_from_slice(part);
+            data.extend_from_slice(part);
         }
-        let data = header.split_off(usize::from(self.header_bytes));
+        let (header, data) = split(data, usize::from(self.header_bytes));
         Delivery {
             class: self.class,
             mode: self.mode,
@@ -169,6 +212,15 @@ impl Incoming {
             place: self.place,
         }
     }
+}
+
+/// Divides the bytes of a message into header and data.
+fn split(mut bytes: Vec<u8>, header_bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    if header_bytes == 0 {
+        return (Vec::new(), bytes);
+    }
+    let data = bytes.split_off(header_bytes);
+    (bytes, data)
 }
 
 /// Messages from one peer.
@@ -241,6 +293,12 @@ impl Inbox {
         if segment.message - first > UNACKED_SPAN_MAX && !is_ordered {
             return Err(Violation::Span);
         }
+        if self.take_whole(segment, limits, executed, out)? {
+            if !self.ordered.is_empty() {
+                self.advance(executed, regions, out);
+            }
+            return Ok(());
+        }
         let table = match is_ordered {
             true => &mut self.ordered,
             false => &mut self.unordered,
@@ -273,6 +331,64 @@ impl Inbox {
         Ok(())
     }
 
+    /// Delivers a message for the program that arrived as a whole, if its turn has come. Returns
+    /// false for another one.
+    fn take_whole(
+        &mut self,
+        segment: &Segment<'_>,
+        limits: Limits,
+        executed: Executed,
+        out: &mut Vec<Delivered>,
+    ) -> Result<bool, Violation> {
+        let is_whole = segment.payload.len() as u64 == u64::from(segment.total_bytes);
+        if !is_whole || segment.mode != Mode::MessageThrough {
+            return Ok(false);
+        }
+        let number = segment.message;
+        let is_ordered = segment.class.is_ordered();
+        let has_turn = match is_ordered {
+            true => {
+                number == self.ordered_delivered
+                    && !self.ordered.contains_key(&number)
+                    && self.is_after(&segment.after, executed)
+            }
+            false => !self.unordered.contains_key(&number),
+        };
+        if !has_turn {
+            return Ok(false);
+        }
+        self.used_bytes += ITEM_COST_BYTES + segment.payload.len() as u64;
+        if self.used_bytes > limits.granted_bytes {
+            return Err(Violation::Credit);
+        }
+        match is_ordered {
+            true => self.ordered_delivered += 1,
+            false => drop(self.unordered_delivered.insert(number..number + 1)),
+        }
+        let (header, data) = segment.payload.split_at(segment.header_bytes.into());
+        out.push(Delivered {
+            number,
+            is_ordered,
+            refused: None,
+            message: Some(Delivery {
+                class: segment.class,
+                mode: segment.mode,
+                header: header.to_vec(),
+                data: data.to_vec(),
+                place: None,
+            }),
+        });
+        Ok(true)
+    }
+
+    /// Returns whether everything before an ordered message is delivered or executed, except
+    /// earlier ordered messages.
+    fn is_after(&self, before: &Before, executed: Executed) -> bool {
+        before.unordered <= self.unordered_delivered.first_gap(0)
+            && before.operations <= executed.operations
+            && before.requests <= executed.requests
+    }
+
     /// Delivers the ordered messages whose turn has come. Called also when operations were
     /// executed.
     pub fn advance(
@@ -281,15 +397,13 @@ impl Inbox {
         regions: &mut dyn Regions,
         out: &mut Vec<Delivered>,
     ) {
-        let unordered = self.unordered_delivered.first_gap(0);
-        while let Some(incoming) = self.ordered.get_mut(&self.ordered_delivered) {
-            let after = &incoming.after;
-            if after.unordered > unordered
-                || after.operations > executed.operations
-                || after.requests > executed.requests
-            {
+        while let Some(incoming) = self.ordered.get(&self.ordered_delivered) {
+            if !self.is_after(&incoming.after, executed) {
                 return;
             }
+            let Some(incoming) = self.ordered.get_mut(&self.ordered_delivered) else {
+                return;
+            };
             // Nothing that is delivered later can be overwritten by this message any more.
             self.held_bytes -= incoming.write_held(regions);
             if !incoming.is_complete() {
@@ -311,9 +425,8 @@ impl Inbox {
     }
 
     fn finish(&mut self, number: u64, incoming: Incoming, out: &mut Vec<Delivered>) {
-        let held: usize = incoming.held.values().map(Vec::len).sum();
         // A delivered message is held by the program's queue until the program takes it.
-        self.held_bytes -= ITEM_COST_BYTES + held as u64;
+        self.held_bytes -= ITEM_COST_BYTES + incoming.held_bytes();
         let is_ordered = incoming.class.is_ordered();
         let refused = incoming.refused;
         let notifies = incoming.mode.notifies() && refused.is_none();

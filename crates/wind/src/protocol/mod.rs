@@ -26,6 +26,7 @@ mod ranges;
 mod recovery;
 mod requests;
 mod rtt;
+mod sequence;
 mod session;
 #[cfg(test)]
 mod testing;

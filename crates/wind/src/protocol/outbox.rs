@@ -1,11 +1,11 @@
 //! Messages and operations that this side sends to one peer, until they have arrived.
 
-use crate::protocol::memory;
 use crate::protocol::model::{Class, Mode, Operation, Place};
 use crate::protocol::ranges::Ranges;
 use crate::protocol::recovery::Part;
+use crate::protocol::sequence::Sequence;
 use crate::protocol::wire::{Before, OPERATION_HEAD_BYTES, Record, Segment};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Bytes of credit that a message or an operation costs beyond its payload: the receiver's memory
@@ -106,14 +106,11 @@ enum Fresh {
 #[derive(Debug, Default)]
 pub struct Outbox {
     /// By the sender's number: the order of submission.
-    messages: BTreeMap<u64, Outgoing>,
-    operations: BTreeMap<u64, Pending>,
-    next_message: u64,
-    next_operation: u64,
+    messages: Sequence<Outgoing>,
+    operations: Sequence<Pending>,
     ordered: u64,
-    unordered: u64,
-    /// Unordered messages that have not arrived, by their number, with the sender's number.
-    unordered_open: BTreeMap<u64, u64>,
+    /// Unordered messages that have not arrived, by their number.
+    unordered_open: Sequence<()>,
     fresh: VecDeque<Fresh>,
     again: VecDeque<Part>,
     /// Credit that all items submitted so far cost, and those sent so far.
@@ -129,36 +126,36 @@ impl Outbox {
     /// Submits a message after `requests` requests. Returns its number: ordered and unordered ones
     /// are counted separately.
     pub fn submit(&mut self, message: Message, requests: u64) -> u64 {
-        let number = self.next_message;
-        self.next_message += 1;
-        let order = match message.class.is_ordered() {
-            true => &mut self.ordered,
-            false => &mut self.unordered,
-        };
-        let place_in_class = *order;
-        *order += 1;
-        let after = match message.class.is_ordered() {
-            true => Before {
-                unordered: self.unordered,
-                operations: self.next_operation,
-                requests,
-            },
-            false => Before::default(),
+        let (place_in_class, after) = match message.class.is_ordered() {
+            true => {
+                self.ordered += 1;
+                let before = Before {
+                    unordered: self.unordered_open.next(),
+                    operations: self.operations.next(),
+                    requests,
+                };
+                (self.ordered - 1, before)
+            }
+            false => (self.unordered_open.push(()), Before::default()),
         };
         let header_bytes = message.header.len();
-        let mut body = message.header;
+        let (mut body, mut data) = (message.header, message.data);
         let mut cuts = Vec::new();
-        if message.mode.is_diff() && header_bytes > 0 {
-            cuts.push(header_bytes as u32);
-        }
-        for part in &message.data {
-            body.extend_from_slice(part);
+        if header_bytes == 0 && data.len() == 1 {
+            // The bytes themselves, without a copy.
+            body = data.swap_remove(0);
             if message.mode.is_diff() {
                 cuts.push(body.len() as u32);
             }
         }
-        if !message.class.is_ordered() {
-            self.unordered_open.insert(place_in_class, number);
+        if message.mode.is_diff() && header_bytes > 0 {
+            cuts.push(header_bytes as u32);
+        }
+        for part in &data {
+            body.extend_from_slice(part);
+            if message.mode.is_diff() {
+                cuts.push(body.len() as u32);
+            }
         }
         self.wanted_bytes += ITEM_COST_BYTES + body.len() as u64;
         self.held_bytes += ITEM_COST_BYTES + body.len() as u64;
@@ -174,20 +171,18 @@ impl Outbox {
             arrived: Ranges::default(),
             sent_bytes: 0,
         };
-        self.messages.insert(number, outgoing);
+        let number = self.messages.push(outgoing);
         self.fresh.push_back(Fresh::Message(number));
         place_in_class
     }
 
     /// Submits an operation. Returns its number.
     pub fn submit_operation(&mut self, place: Place, operation: Operation) -> u64 {
-        let number = self.next_operation;
-        self.next_operation += 1;
         let pending = Pending { place, operation };
         let cost = ITEM_COST_BYTES + pending.operation.payload_bytes() as u64;
         self.wanted_bytes += cost;
         self.held_bytes += cost;
-        self.operations.insert(number, pending);
+        let number = self.operations.push(pending);
         self.fresh.push_back(Fresh::Operation(number));
         number
     }
@@ -225,13 +220,10 @@ impl Outbox {
         let has_credit = |bytes: u64| self.used_bytes + ITEM_COST_BYTES + bytes <= granted_bytes;
         match item {
             Fresh::Message(number) => {
-                let Some(message) = self.messages.get(&number) else {
+                let Some(message) = self.messages.get(number) else {
                     return true;
                 };
-                let first = self
-                    .unordered_open
-                    .first_key_value()
-                    .map_or(0, |(first, _)| *first);
+                let first = self.unordered_open.first().unwrap_or_default();
                 let is_near =
                     message.class.is_ordered() || message.number < first + UNACKED_SPAN_MAX;
                 // The cost of a message is due with its first segment.
@@ -239,13 +231,10 @@ impl Outbox {
                 is_near && (is_paid || has_credit(1.min(message.total_bytes().into())))
             }
             Fresh::Operation(number) => {
-                let Some(pending) = self.operations.get(&number) else {
+                let Some(pending) = self.operations.get(number) else {
                     return true;
                 };
-                let first = self
-                    .operations
-                    .first_key_value()
-                    .map_or(0, |(first, _)| *first);
+                let first = self.operations.first().unwrap_or_default();
                 number < first + UNACKED_SPAN_MAX
                     && has_credit(pending.operation.payload_bytes() as u64)
             }
@@ -274,8 +263,8 @@ impl Outbox {
                 return None;
             }
             match item {
-                Fresh::Message(number) if !self.messages.contains_key(&number) => {}
-                Fresh::Operation(number) if !self.operations.contains_key(&number) => {}
+                Fresh::Message(number) if !self.messages.contains(number) => {}
+                Fresh::Operation(number) if !self.operations.contains(number) => {}
                 Fresh::Message(number) => {
                     return self.emit_message(number, room, granted_bytes, out);
                 }
@@ -292,7 +281,7 @@ impl Outbox {
         granted_bytes: u64,
         out: &mut Vec<u8>,
     ) -> Option<Part> {
-        let message = self.messages.get_mut(&number)?;
+        let message = self.messages.get_mut(number)?;
         let (start, end) = (message.sent_bytes, message.total_bytes());
         let first_cost = if start == 0 { ITEM_COST_BYTES } else { 0 };
         let range = message.cut(start, end, room)?;
@@ -314,7 +303,7 @@ impl Outbox {
     }
 
     fn emit_operation(&mut self, number: u64, room: usize, out: &mut Vec<u8>) -> Option<Part> {
-        let pending = self.operations.get(&number)?;
+        let pending = self.operations.get(number)?;
         let bytes = pending.operation.payload_bytes();
         if OPERATION_HEAD_BYTES + bytes > room {
             return None;
@@ -336,7 +325,7 @@ impl Outbox {
                 message: number,
                 range,
             } => {
-                let Some(message) = self.messages.get(number) else {
+                let Some(message) = self.messages.get(*number) else {
                     return Again::Arrived;
                 };
                 let whole =
@@ -360,7 +349,7 @@ impl Outbox {
                 Again::Sent(sent, rest)
             }
             Part::Operation(number) => {
-                let Some(pending) = self.operations.get(number) else {
+                let Some(pending) = self.operations.get(*number) else {
                     return Again::Arrived;
                 };
                 if OPERATION_HEAD_BYTES + pending.operation.payload_bytes() > room {
@@ -385,7 +374,7 @@ impl Outbox {
 
     /// Records that bytes of a message arrived. Returns true if it is the last part.
     pub fn note_segment(&mut self, number: u64, range: &Range<u32>) -> bool {
-        let Some(message) = self.messages.get_mut(&number) else {
+        let Some(message) = self.messages.get_mut(number) else {
             return false;
         };
         // An empty message is recorded as one byte.
@@ -396,15 +385,15 @@ impl Outbox {
         }
         self.held_bytes -= ITEM_COST_BYTES + message.body.len() as u64;
         if !message.class.is_ordered() {
-            self.unordered_open.remove(&message.number);
+            self.unordered_open.remove(message.number);
         }
-        self.messages.remove(&number);
+        self.messages.remove(number);
         true
     }
 
     /// Records the answer of an operation. Returns false if it had one before.
     pub fn note_answer(&mut self, number: u64) -> bool {
-        let Some(pending) = self.operations.remove(&number) else {
+        let Some(pending) = self.operations.remove(number) else {
             return false;
         };
         self.held_bytes -= ITEM_COST_BYTES + pending.operation.payload_bytes() as u64;
@@ -413,9 +402,9 @@ impl Outbox {
 
     /// Frees what the collections keep beyond their entries.
     pub fn release(&mut self) {
-        memory::release(&mut self.messages);
-        memory::release(&mut self.operations);
-        memory::release(&mut self.unordered_open);
+        self.messages.release();
+        self.operations.release();
+        self.unordered_open.release();
         self.fresh.shrink_to_fit();
         self.again.shrink_to_fit();
     }

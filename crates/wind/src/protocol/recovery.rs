@@ -11,10 +11,9 @@
 //!
 //! A packet is never sent again. Its records are, in another packet.
 
-use crate::protocol::memory;
 use crate::protocol::rtt::{GRANULARITY_NS, Rtt};
+use crate::protocol::sequence::Sequence;
 use crate::protocol::wire::Ack;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Longest reordering margin, in eighths of a round trip.
@@ -71,8 +70,7 @@ pub struct Outcome {
 /// Packets of one session that have been sent.
 #[derive(Debug)]
 pub struct Recovery {
-    packets: BTreeMap<u64, Sent>,
-    next: u64,
+    packets: Sequence<Sent>,
     in_flight_bytes: u64,
     /// The highest packet that was acknowledged.
     highest: Option<u64>,
@@ -101,8 +99,7 @@ impl Recovery {
     /// Creates the state of a session whose peer holds acknowledgements for at most `ack_delay_ns`.
     pub fn new(rtt: Rtt, ack_delay_ns: u64) -> Self {
         Self {
-            packets: BTreeMap::new(),
-            next: 0,
+            packets: Sequence::default(),
             in_flight_bytes: 0,
             highest: None,
             eliciting_at_ns: 0,
@@ -121,7 +118,7 @@ impl Recovery {
 
     /// Returns the number of the next packet.
     pub fn next(&self) -> u64 {
-        self.next
+        self.packets.next()
     }
 
     /// Returns the bytes of packets in flight.
@@ -146,22 +143,22 @@ impl Recovery {
                 parts,
                 is_lost: false,
             };
-            self.packets.insert(self.next, sent);
+            self.packets.push(sent);
+        } else {
+            self.packets.skip();
         }
-        self.next += 1;
     }
 
     /// Takes an acknowledgement. `None` for one of a packet that was never sent.
     pub fn on_ack(&mut self, ack: &Ack, now_ns: u64) -> Option<Outcome> {
         let highest = ack.ranges.first()?.end - 1;
-        if highest >= self.next {
+        if highest >= self.next() {
             return None;
         }
         let mut outcome = Outcome::default();
         for range in &ack.ranges {
-            let numbers: Vec<u64> = self.packets.range(range.clone()).map(|(n, _)| *n).collect();
-            for number in numbers {
-                let Some(sent) = self.packets.remove(&number) else {
+            for number in self.packets.clip(range) {
+                let Some(sent) = self.packets.remove(number) else {
                     continue;
                 };
                 if number == highest && !sent.is_lost {
@@ -198,32 +195,35 @@ impl Recovery {
         let delay_ns = self.loss_delay_ns();
         let forget_ns = delay_ns + REMEMBERED_ROUND_TRIPS * self.rtt.smoothed_ns();
         let mut forgotten = Vec::new();
-        for (number, sent) in self.packets.range_mut(..highest) {
+        for (number, sent) in self.packets.iter_mut() {
             let age_ns = now_ns.saturating_sub(sent.at_ns);
+            // Those after it were sent later.
+            if number >= highest || age_ns < delay_ns {
+                break;
+            }
             if sent.is_lost {
                 if age_ns > forget_ns {
-                    forgotten.push(*number);
+                    forgotten.push(number);
                 }
-            } else if age_ns >= delay_ns {
+            } else {
                 sent.is_lost = true;
                 self.counts.lost += 1;
                 self.in_flight_bytes -= sent.bytes;
                 outcome.lost.extend(sent.parts.iter().cloned());
-                outcome.lost_numbers.push(*number);
+                outcome.lost_numbers.push(number);
             }
         }
         for number in forgotten {
-            self.packets.remove(&number);
+            self.packets.remove(number);
         }
     }
 
     /// Returns the time of the next loss that is already decided unless an acknowledgement comes.
     fn loss_at_ns(&self) -> Option<u64> {
-        let below = self.packets.range(..self.highest?);
-        let mut in_flight = below.filter(|(_, sent)| !sent.is_lost);
-        in_flight
-            .next()
-            .map(|(_, sent)| sent.at_ns + self.loss_delay_ns())
+        let highest = self.highest?;
+        let mut packets = self.packets.iter();
+        let (number, sent) = packets.find(|(_, sent)| !sent.is_lost)?;
+        (number < highest).then(|| sent.at_ns + self.loss_delay_ns())
     }
 
     fn probe_at_ns(&self) -> Option<u64> {
@@ -257,14 +257,14 @@ impl Recovery {
         self.probes += 1;
         self.counts.probes += 1;
         self.eliciting_at_ns = now_ns;
-        let oldest = self.packets.values().find(|sent| !sent.is_lost);
-        let parts = oldest.map(|sent| sent.parts.clone());
+        let oldest = self.packets.iter().find(|(_, sent)| !sent.is_lost);
+        let parts = oldest.map(|(_, sent)| sent.parts.clone());
         (outcome, Some(parts.unwrap_or_default()))
     }
 
     /// Frees what the collection keeps beyond its entries.
     pub fn release(&mut self) {
-        memory::release(&mut self.packets);
+        self.packets.release();
     }
 }
 

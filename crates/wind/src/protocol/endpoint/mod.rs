@@ -58,6 +58,10 @@ pub struct Endpoint<A> {
     inits_paid_ns: u64,
 }
 
+/// Bytes of messages that a program takes before their credit is given again: a few datagrams, a
+/// small part of any budget.
+const TAKEN_BYTES: u64 = 8 << 10;
+
 /// Most answers to unknown packets that wait.
 const UNKNOWN_MAX: usize = 64;
 
@@ -141,6 +145,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             synchronous: VecDeque::new(),
             demand,
             queued_bytes: 0,
+            taken_bytes: 0,
             timer_ns: None,
             is_ready: false,
         };
@@ -200,7 +205,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         if is_synchronous {
             state.synchronous.push_back(number);
         }
-        self.touch(peer);
+        self.mark_ready(peer);
         Ok(MessageId { is_ordered, number })
     }
 
@@ -225,7 +230,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             Some(session) => session.operate(place, operation),
             None => operation_name(state.waiting.submit_operation(place, operation)),
         };
-        self.touch(peer);
+        self.mark_ready(peer);
         Ok(name)
     }
 
@@ -276,7 +281,12 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let (id, message) = self.messages.pop_front()?;
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.queued_bytes -= cost(&message);
-            self.regrant(id);
+            peer.taken_bytes += cost(&message);
+            // A grant for each short message would cost more than the message.
+            if peer.taken_bytes >= TAKEN_BYTES || self.messages.is_empty() {
+                peer.taken_bytes = 0;
+                self.regrant(id);
+            }
         }
         Some((id, message))
     }
@@ -438,12 +448,18 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
 
     /// Puts a peer in the queue of those that may have something to send, and sets its timer.
     fn touch(&mut self, id: PeerId) {
+        self.mark_ready(id);
+        self.set_timer(id);
+    }
+
+    /// Puts a peer in the queue of those that may have something to send. What is submitted
+    /// changes no timer before it is sent.
+    fn mark_ready(&mut self, id: PeerId) {
         if let Some(peer) = self.peers.get_mut(&id) {
             if !peer.is_ready {
                 peer.is_ready = true;
                 self.ready.push_back(id);
             }
-            self.set_timer(id);
         }
     }
 
@@ -527,7 +543,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         }
     }
 
-    /// Builds the next datagram in `out`, which must be empty. Returns its destination; `None` if
+    /// Appends the next datagram to `out`. Returns its destination; `None` if
     /// there is nothing to send now.
     pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Option<A> {
         if let Some((address, unknown)) = self.unknown.pop_front() {

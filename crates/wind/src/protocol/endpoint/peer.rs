@@ -50,12 +50,14 @@ pub struct Peer<A> {
     pub demand: Demand,
     /// Bytes of delivered messages that the program has not taken.
     pub queued_bytes: u64,
+    /// Bytes of messages that the program has taken since the last grant.
+    pub taken_bytes: u64,
     pub timer_ns: Option<u64>,
     pub is_ready: bool,
 }
 
 impl<A> Peer<A> {
-    /// Builds the next datagram in `out`. Returns false if nothing is to be sent now.
+    /// Appends the next datagram to `out`. Returns false if nothing is to be sent now.
     pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         if let Some(dial) = self.dial.as_mut().filter(|dial| dial.is_due) {
             dial.is_due = false;

@@ -2,15 +2,15 @@
 
 use super::slots::SLOTS;
 use crate::protocol::endpoint::PathStatus;
-use crate::protocol::memory;
 use crate::protocol::model::{Operation, Place, Refused};
 use crate::protocol::recovery::{Outcome, Part, Recovery};
 use crate::protocol::rtt::Rtt;
+use crate::protocol::sequence::Sequence;
 use crate::protocol::window::Window;
 use crate::protocol::wire::{
     Ack, Authenticator, Header, Kind, Request, emit_request, parse_response,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Result of a request: its number, and the bytes.
 pub type Answered = (u64, Result<Vec<u8>, Refused>);
@@ -23,9 +23,8 @@ pub struct Sender {
     recovery: Recovery,
     window: Window,
     datagram_bytes: u64,
-    open: BTreeMap<u64, Request>,
-    /// Number of the next request, and of the next one that is sent for the first time.
-    next: u64,
+    open: Sequence<Request>,
+    /// Number of the next request that is sent for the first time.
     unsent: u64,
     again: VecDeque<u64>,
     is_probe_due: bool,
@@ -39,8 +38,7 @@ impl Sender {
             recovery: Recovery::new(Rtt::new(rtt_ns, now_ns), 0),
             window: Window::new(datagram_bytes.into()),
             datagram_bytes: datagram_bytes.into(),
-            open: BTreeMap::new(),
-            next: 0,
+            open: Sequence::default(),
             unsent: 0,
             again: VecDeque::new(),
             is_probe_due: false,
@@ -50,21 +48,19 @@ impl Sender {
 
     /// Submits a request. Returns its number.
     pub fn submit(&mut self, place: Place, operation: Operation) -> u64 {
-        let number = self.next;
-        self.next += 1;
+        let number = self.open.next();
         let request = Request {
             number,
             place,
             operation,
         };
         self.held_bytes += request.cost_bytes();
-        self.open.insert(number, request);
-        number
+        self.open.push(request)
     }
 
     /// Returns the number of requests that were submitted.
     pub fn submitted(&self) -> u64 {
-        self.next
+        self.open.next()
     }
 
     /// Returns the bytes of requests without an answer.
@@ -82,7 +78,7 @@ impl Sender {
         self.recovery.probes()
     }
 
-    /// Builds the next request in `out`. Returns false if none may be sent now.
+    /// Appends the next request to `out`. Returns false if none may be sent now.
     pub fn poll_transmit(
         &mut self,
         receiver: u32,
@@ -104,11 +100,12 @@ impl Sender {
             receiver,
             number: self.recovery.next(),
         };
-        let Some(request) = self.open.get(&number) else {
+        let Some(request) = self.open.get(number) else {
             return false;
         };
+        let start = out.len();
         emit_request(header, request, authenticator, out);
-        let bytes = out.len() as u64;
+        let bytes = (out.len() - start) as u64;
         self.recovery
             .on_sent(now_ns, bytes, vec![Part::Operation(number)]);
         true
@@ -116,12 +113,12 @@ impl Sender {
 
     fn take_next(&mut self) -> Option<u64> {
         while let Some(number) = self.again.pop_front() {
-            if self.open.contains_key(&number) {
+            if self.open.contains(number) {
                 return Some(number);
             }
         }
-        let (oldest, _) = self.open.first_key_value()?;
-        let may_send = self.unsent < self.next && self.unsent < oldest + SLOTS;
+        let oldest = self.open.first()?;
+        let may_send = self.unsent < self.open.next() && self.unsent < oldest + SLOTS;
         may_send.then(|| {
             self.unsent += 1;
             self.unsent - 1
@@ -156,7 +153,7 @@ impl Sender {
         self.send_lost_again(outcome);
         let mut fresh = Vec::new();
         for answer in answers {
-            if let Some(request) = self.open.remove(&answer.operation) {
+            if let Some(request) = self.open.remove(answer.operation) {
                 self.held_bytes -= request.cost_bytes();
                 fresh.push((answer.operation, answer.result.map(<[u8]>::to_vec)));
             }
@@ -193,7 +190,7 @@ impl Sender {
     /// Frees what the collections keep beyond their entries.
     pub fn release(&mut self) {
         self.recovery.release();
-        memory::release(&mut self.open);
+        self.open.release();
         self.again.shrink_to_fit();
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Session;
 use crate::protocol::recovery::Part;
-use crate::protocol::wire::{ACK_RANGES_MAX, Ack, Header, Kind, Record};
+use crate::protocol::wire::{ACK_RANGES_MAX, Ack, HEADER_BYTES, Header, Kind, Record};
 
 impl Session {
-    /// Builds the next packet in `out`. Returns false if nothing is to be sent now.
+    /// Appends the next packet to `out`. Returns false if nothing is to be sent now.
     pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         if let Some(requests) = &mut self.requests {
             if requests.poll_transmit(self.remote.index, &self.sending, now_ns, out) {
@@ -15,7 +15,6 @@ impl Session {
         let room = self.room_bytes();
         let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
         let has_window = self.recovery.in_flight_bytes() + datagram_bytes <= self.window.bytes();
-        let (mut body, mut parts) = (Vec::with_capacity(room), Vec::new());
         let is_ack_due = self.ack_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
         self.dirty.wanted |= self.is_short_of_credit();
         let has_data = self.executed.is_ready()
@@ -27,22 +26,27 @@ impl Session {
         if !is_ack_due && !is_sending && !has_state && !self.is_closing {
             return false;
         }
+        let start = out.len();
+        let body_start = start + HEADER_BYTES;
+        out.resize(body_start, 0);
+        let mut parts = Vec::new();
         if self.ack_at_ns.is_some() {
-            self.emit_ack(now_ns, &mut body);
+            self.emit_ack(now_ns, out);
         }
-        self.emit_state(&mut body, &mut parts);
+        self.emit_state(out, &mut parts);
         if is_sending {
-            self.emit_data(room, &mut body, &mut parts);
+            self.emit_data(body_start + room, out, &mut parts);
         }
         if self.is_probe_due && parts.is_empty() {
-            Record::Ping.emit(&mut body);
+            Record::Ping.emit(out);
             parts.push(Part::State);
         }
         self.is_probe_due = false;
         if std::mem::take(&mut self.is_closing) {
-            Record::Close.emit(&mut body);
+            Record::Close.emit(out);
         }
-        if body.is_empty() {
+        if out.len() == body_start {
+            out.truncate(start);
             return false;
         }
         let has_more = self.executed.is_ready() || self.outbox.is_ready(self.credit_bytes);
@@ -52,12 +56,13 @@ impl Session {
             receiver: self.remote.index,
             number: self.recovery.next(),
         };
+        out[start..body_start].copy_from_slice(&header.to_bytes());
         self.seal
-            .seal(0, header.number, &header.to_bytes(), &body, out);
+            .seal_at(0, header.number, start, HEADER_BYTES, out);
         let bytes = if parts.is_empty() {
             0
         } else {
-            out.len() as u64
+            (out.len() - start) as u64
         };
         self.recovery.on_sent(now_ns, bytes, parts);
         true
@@ -113,9 +118,10 @@ impl Session {
         rejected.map_or(delivered, |((_, number), _)| delivered.min(*number))
     }
 
-    fn emit_data(&mut self, room: usize, body: &mut Vec<u8>, parts: &mut Vec<Part>) {
+    /// Appends records to `body`, which may have `end` bytes.
+    fn emit_data(&mut self, end: usize, body: &mut Vec<u8>, parts: &mut Vec<Part>) {
         while let Some(name) = self.rejections_to_send.front().copied() {
-            if body.len() + 12 > room {
+            if body.len() + 12 > end {
                 return;
             }
             self.rejections_to_send.pop_front();
@@ -130,12 +136,12 @@ impl Session {
             record.emit(body);
             parts.push(Part::Rejection(name.0, name.1));
         }
-        while let Some(number) = self.executed.emit(room.saturating_sub(body.len()), body) {
+        while let Some(number) = self.executed.emit(end.saturating_sub(body.len()), body) {
             parts.push(Part::Answer(number));
         }
         while let Some(part) =
             self.outbox
-                .emit(room.saturating_sub(body.len()), self.credit_bytes, body)
+                .emit(end.saturating_sub(body.len()), self.credit_bytes, body)
         {
             parts.push(part);
         }

@@ -50,9 +50,10 @@ impl Authenticator {
         hasher.finish().to_le_bytes()
     }
 
-    fn append(&self, packet: &mut Vec<u8>) {
+    /// Appends the tag of the packet that begins at `start`.
+    fn append(&self, start: usize, packet: &mut Vec<u8>) {
         if let Some(key) = &self.key {
-            let tag = Self::tag(key, packet);
+            let tag = Self::tag(key, &packet[start..]);
             packet.extend_from_slice(&tag);
         }
     }
@@ -81,16 +82,17 @@ pub struct Request {
     pub operation: Operation,
 }
 
-/// Appends a request to `out`, which must be empty.
+/// Appends a request to `out`.
 pub fn emit_request(
     header: Header,
     request: &Request,
     authenticator: &Authenticator,
     out: &mut Vec<u8>,
 ) {
+    let start = out.len();
     out.extend_from_slice(&header.to_bytes());
     super::record::emit_operation(request.number, &request.place, &request.operation, out);
-    authenticator.append(out);
+    authenticator.append(start, out);
 }
 
 /// Parses an authentic request. `None` for a forged or malformed one.
@@ -118,16 +120,17 @@ pub fn parse_request(packet: &[u8], authenticator: &Authenticator) -> Option<Req
     }
 }
 
-/// Appends a response with one answer to `out`, which must be empty.
+/// Appends a response with one answer to `out`.
 pub fn emit_response(
     header: Header,
     answer: Answer<'_>,
     authenticator: &Authenticator,
     out: &mut Vec<u8>,
 ) {
+    let start = out.len();
     out.extend_from_slice(&header.to_bytes());
     Record::Answer(answer).emit(out);
-    authenticator.append(out);
+    authenticator.append(start, out);
 }
 
 /// Parses an authentic response: the answers to its request and those that follow it. `None` for a
