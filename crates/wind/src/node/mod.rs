@@ -3,7 +3,9 @@
 //! The thread receives while the program computes. A program that waits receives itself
 //! (`waiting.rs`).
 
+mod multicast;
 mod regions;
+mod relay;
 pub mod show;
 mod state;
 mod waiting;
@@ -247,6 +249,13 @@ impl Node {
     /// # Errors
     /// The message is invalid, or the peer is lost.
     pub fn send(&self, peer: PeerId, message: Message) -> Result<MessageId, WindError> {
+        if message.mode == Mode::Relay {
+            return Err(Rejected::Mode.into());
+        }
+        self.send_any(peer, message)
+    }
+
+    fn send_any(&self, peer: PeerId, message: Message) -> Result<MessageId, WindError> {
         let mut state = self.state_with_room(peer)?;
         let sent = state.endpoint.send(peer, message)?;
         if state.endpoint.is_worth_sending(peer) {

@@ -1,6 +1,7 @@
 //! The state of a node, behind its lock.
 
 use super::regions::RegionTable;
+use super::relay::Relay;
 use super::{Received, WindError};
 use crate::kernel::{Client, KernelWindow, Open};
 use crate::protocol::{
@@ -31,6 +32,8 @@ pub struct State {
     pub kernel: Option<Client>,
     /// Sessions whose requests the kernel executes: the index of each, and its window.
     windows: HashMap<PeerId, (u32, KernelWindow)>,
+    /// Data that peers pass on.
+    pub relay: Relay,
     /// Memory that peers may access.
     pub regions: RegionTable,
     /// Operations whose result a program takes; `None` before the answer.
@@ -53,6 +56,7 @@ impl State {
         Self {
             kernel,
             windows: HashMap::new(),
+            relay: Relay::default(),
             endpoint: Endpoint::new(config),
             regions: RegionTable::default(),
             results: HashMap::new(),
@@ -168,6 +172,8 @@ impl State {
         while let Some(event) = self.endpoint.poll_notice() {
             self.note(event);
         }
+        self.relay
+            .work(&mut self.endpoint, &mut self.regions, now_ns);
         self.transmit(socket);
         has_received || is_due
     }
@@ -187,6 +193,7 @@ impl State {
             }
             Event::Lost(peer, reason) => {
                 self.lost.insert(peer, reason);
+                self.relay.note_lost(peer, &mut self.endpoint);
                 if let (Some((index, _)), Some(kernel)) = (self.windows.remove(&peer), &self.kernel)
                 {
                     // Without the daemon, nothing executes the requests of the session any more.

@@ -116,7 +116,7 @@ impl Incoming {
             self.held.insert(segment.offset, segment.payload.to_vec());
             return end - start;
         }
-        if self.mode == Mode::MessageThrough && start == self.prefix.len() as u64 {
+        if !self.mode.is_direct() && start == self.prefix.len() as u64 {
             return self.extend(segment, whole);
         }
         let mut fresh = 0;
@@ -341,7 +341,7 @@ impl Inbox {
         out: &mut Vec<Delivered>,
     ) -> Result<bool, Violation> {
         let is_whole = segment.payload.len() as u64 == u64::from(segment.total_bytes);
-        if !is_whole || segment.mode != Mode::MessageThrough {
+        if !is_whole || segment.mode.is_direct() {
             return Ok(false);
         }
         let number = segment.message;

@@ -42,7 +42,7 @@ pub use endpoint::{
 pub use handshake::Secret;
 pub use inbox::{Delivery, Violation};
 pub use kumi_multilink::secure::Seal;
-pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions};
+pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions, place_bytes};
 pub use outbox::Message;
 pub use recovery::Counts;
 pub use requests::slots::{Outcome, SLOT_WORDS, SLOTS, SlotMemory, execute as execute_request};

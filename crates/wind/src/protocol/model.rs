@@ -42,10 +42,12 @@ pub enum Mode {
     HeaderThroughDiff = 3,
     /// As [`Mode::DirectMap`], but the data is a diff.
     DirectDiff = 4,
+    /// Header and data go to the node, which passes them on. Programs do not send this mode.
+    Relay = 5,
 }
 
 impl Mode {
-    /// All modes.
+    /// The modes of programs.
     pub const ALL: [Self; 5] = [
         Self::MessageThrough,
         Self::HeaderThrough,
@@ -56,7 +58,7 @@ impl Mode {
 
     /// Returns whether the data goes to a region.
     pub fn is_direct(self) -> bool {
-        self != Self::MessageThrough
+        !matches!(self, Self::MessageThrough | Self::Relay)
     }
 
     /// Returns whether the data is a diff.
@@ -70,7 +72,8 @@ impl Mode {
     }
 
     pub(crate) fn from_wire(value: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| *mode as u8 == value)
+        let mut all = Self::ALL.into_iter().chain([Self::Relay]);
+        all.find(|mode| *mode as u8 == value)
     }
 }
 
@@ -208,6 +211,14 @@ pub(crate) fn check(regions: &dyn Regions, place: &Place, bytes: u64) -> Result<
         return Err(Refused::Bounds);
     }
     Ok(())
+}
+
+/// Writes `data` at `place`.
+///
+/// # Errors
+/// The place is not in a region, or not all of the data fits it.
+pub fn place_bytes(regions: &mut dyn Regions, at: &Place, data: &[u8]) -> Result<(), Refused> {
+    place(regions, at, data, false)
 }
 
 /// Writes plain data or a diff at `place`. A diff is checked as a whole before its first byte is

@@ -50,6 +50,8 @@ pub struct Endpoint<A> {
     /// Events other than messages.
     notices: VecDeque<Event>,
     messages: VecDeque<(PeerId, Delivery)>,
+    /// Messages for the node itself.
+    relays: VecDeque<(PeerId, Delivery)>,
     /// Answers to packets of unknown sessions.
     unknown: VecDeque<(A, Header)>,
     /// Responses to requests.
@@ -86,6 +88,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             timers: BTreeSet::new(),
             notices: VecDeque::new(),
             messages: VecDeque::new(),
+            relays: VecDeque::new(),
             unknown: VecDeque::new(),
             responses: VecDeque::new(),
             inits_paid_ns: 0,
@@ -291,6 +294,27 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         Some((id, message))
     }
 
+    /// Returns the next message for the node itself.
+    pub fn peek_relay(&self) -> Option<(PeerId, &Delivery)> {
+        let (peer, message) = self.relays.front()?;
+        Some((*peer, message))
+    }
+
+    /// Takes the next message for the node itself, and frees its credit.
+    pub fn poll_relay(&mut self) -> Option<Delivery> {
+        let (id, message) = self.relays.pop_front()?;
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.queued_bytes -= cost(&message);
+            self.regrant(id);
+        }
+        Some(message)
+    }
+
+    /// Returns the peer at `address`.
+    pub fn find(&self, address: A) -> Option<PeerId> {
+        self.addresses.get(&address).copied()
+    }
+
     /// Handles a datagram, which may be changed in place.
     pub fn handle_datagram(
         &mut self,
@@ -374,7 +398,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             Happening::Delivered(delivered) => {
                 if let Some(message) = delivered.message {
                     peer.queued_bytes += cost(&message);
-                    self.messages.push_back((id, message));
+                    match message.mode {
+                        Mode::Relay => self.relays.push_back((id, message)),
+                        _ => self.messages.push_back((id, message)),
+                    }
                 }
             }
             Happening::Answered { operation, result } => {

@@ -186,6 +186,9 @@ pub enum Rejected {
     /// A mode without a place for its data, or a place without such a mode.
     #[error("a mode that writes to a region needs a place, and no other mode has one")]
     Place,
+    /// A mode that only nodes send.
+    #[error("mode Relay is sent by nodes only: `put_to_all` uses it")]
+    Mode,
     /// Parts of a diff that do not fit a datagram.
     #[error("a part of a diff has {bytes} bytes: at most {max} fit a datagram")]
     Part {
