@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A chunk is placed when it is in the memory of the peer and of all behind it. Each link carries
-//! the data once, so many targets take the time of one and a chunk for each. The root sends the
+//! the data once, so a put to 15 peers takes the time of one and of 14 chunks. The root sends the
 //! rest itself if a peer refuses, is lost, or makes no progress.
 
 use crate::protocol::{
