@@ -12,6 +12,9 @@ const ASK_PLACE: u8 = b'?';
 const ECHO: u8 = b'e';
 const DISCARD: u8 = b'd';
 
+/// Bytes that a sender of messages lets wait.
+const BACKLOG_BYTES: u64 = 1 << 20;
+
 /// Time limit of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -28,11 +31,23 @@ pub fn serve(node: &Node, is_ended: impl Fn() -> bool) -> Result<(), WindError> 
         let peer = received.peer;
         // A peer that is lost meanwhile needs no answer.
         let _ = match received.message.data.first() {
-            Some(&ASK_PLACE) => node.send_bytes(peer, Class::Ordered, to_bytes(&region.place(0))),
-            Some(&ECHO) => node.send_bytes(peer, Class::Ordered, received.message.data),
+            Some(&ASK_PLACE) => offer(node, peer, region.place(0)),
+            Some(&ECHO) => {
+                let sent = node.send_bytes(peer, Class::Ordered, received.message.data);
+                sent.map(drop)
+            }
             _ => continue,
         };
     }
+    Ok(())
+}
+
+/// Sends a place to a peer that asks with [`place`].
+///
+/// # Errors
+/// The peer is lost.
+pub fn offer(node: &Node, peer: PeerId, place: Place) -> Result<(), WindError> {
+    node.send_bytes(peer, Class::Ordered, to_bytes(&place))?;
     Ok(())
 }
 
@@ -198,6 +213,12 @@ pub fn goodput(
             }
             sent += bytes as u64;
         }
+        // What waits at the end must not take longer than what was measured.
+        node.drain(
+            peer,
+            BACKLOG_BYTES.max(4 * bytes as u64),
+            Some(LIMIT.max(time)),
+        )?;
     }
     node.flush(peer, Some(LIMIT.max(time)))?;
     Ok(sent as f64 / began.elapsed().as_secs_f64())

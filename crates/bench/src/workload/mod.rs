@@ -5,6 +5,7 @@ mod burst_ends;
 mod coll_bound;
 mod datagram_bursts_end;
 mod discovered;
+mod ends;
 mod explained;
 pub mod flow;
 pub mod flow_ends;
@@ -22,21 +23,25 @@ mod pingpong_ends;
 mod python_ranks;
 mod raw_ends;
 mod raw_goodput_ends;
+mod raw_stamp_ends;
 mod simulated;
 mod stream;
 mod wind;
+mod wind_check_ends;
 mod wind_ends;
+mod wind_many;
+mod wind_many_ends;
+
+pub use ends::{Args, run};
 
 use super::event::{Event, Window};
 use super::sample::Figures;
 use super::variant::Running;
 use anyhow::Context as _;
-use clap::Subcommand;
 use kumi_lab::topology::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpStream};
-use std::process::ExitCode;
 
 /// A workload of a plan, written as `workload = { kind = "stream", seconds = 10 }`.
 #[derive(Debug, Clone, Deserialize)]
@@ -171,6 +176,38 @@ pub enum Workload {
         /// State of the target.
         #[serde(default)]
         target: wind::Target,
+    },
+    /// Messages over Wind whose contents, order and times are checked.
+    WindChecked {
+        /// Delivery classes.
+        classes: wind_many::Classes,
+        /// Longest message, in bytes.
+        bytes: u64,
+        /// Number of messages.
+        count: u64,
+        /// Messages per second; as many as pass without it.
+        #[serde(default)]
+        per_s: Option<u32>,
+        /// True with puts and additions between the messages.
+        #[serde(default)]
+        operations: bool,
+    },
+    /// All other hosts send to the second one at the same time.
+    WindIncast {
+        /// Length of a message, in bytes.
+        bytes: u64,
+        /// Time, in seconds.
+        seconds: u32,
+    },
+    /// Goodput of one peer beside idle peers, and their memory.
+    WindPeers {
+        /// Number of idle peers.
+        peers: u64,
+    },
+    /// One put to all other hosts.
+    WindMulticast {
+        /// Length of the data, in bytes.
+        bytes: u64,
     },
     /// A long flow of the variant beside long flows of the kernel's TCP.
     Neighbours {
@@ -347,6 +384,31 @@ impl Workload {
                 let seconds = shorten(*seconds, context.quick);
                 pattern::measure(context, traffic, sizes_bytes, seconds)
             }
+            Self::WindChecked {
+                classes,
+                bytes,
+                count,
+                per_s,
+                operations,
+            } => {
+                let count = if context.quick { count / 10 } else { *count };
+                let traffic = wind_many::Checked {
+                    classes: *classes,
+                    bytes: *bytes,
+                    count,
+                    per_s: *per_s,
+                    operations: *operations,
+                };
+                Ok(vec![wind_many::measure_checked(context, traffic)?])
+            }
+            Self::WindIncast { bytes, seconds } => {
+                let seconds = shorten(*seconds, context.quick);
+                Ok(vec![wind_many::measure_incast(context, *bytes, seconds)?])
+            }
+            Self::WindPeers { peers } => Ok(vec![wind_many::measure_peers(context, *peers)?]),
+            Self::WindMulticast { bytes } => {
+                Ok(vec![wind_many::measure_multicast(context, *bytes)?])
+            }
             Self::Wind {
                 measure,
                 sizes_bytes,
@@ -377,84 +439,6 @@ impl Workload {
 /// events have times.
 fn shorten(seconds: u32, quick: bool) -> u32 {
     if quick { seconds.min(2) } else { seconds }
-}
-
-/// The ends of the built-in workloads, which `kumi bench` starts on the hosts.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    end: End,
-}
-
-#[derive(Debug, Subcommand)]
-enum End {
-    /// Sends a TCP stream.
-    FlowSource(flow_ends::SourceArgs),
-    /// Receives a TCP stream and prints the arrival times of its bytes.
-    FlowSink(flow_ends::SinkArgs),
-    /// Prints the bytes that each link has sent, ten times per second.
-    LinkBytes(link_bytes::Args),
-    /// Sends numbered datagrams.
-    IntegritySource(integrity_ends::SourceArgs),
-    /// Receives numbered datagrams and checks every byte.
-    IntegritySink(integrity_ends::SinkArgs),
-    /// Sends forged datagrams that resemble the device's.
-    Forge(integrity_ends::ForgeArgs),
-    /// Sends bursts after pauses.
-    BurstSource(burst_ends::SourceArgs),
-    /// Answers bursts.
-    BurstSink(burst_ends::SinkArgs),
-    /// Sends and receives in a pattern.
-    PatternSource(pattern_ends::SourceArgs),
-    /// Runs the other end of a pattern.
-    PatternSink(pattern_ends::SinkArgs),
-    /// Sends bursts of datagrams to a port without a receiver.
-    DatagramBursts(datagram_bursts_end::Args),
-    /// Sends messages and times their return.
-    Ping(pingpong_ends::PingArgs),
-    /// Returns messages.
-    Pong(pingpong_ends::PongArgs),
-    /// Echoes messages over a plain socket.
-    RawEcho(raw_ends::EchoArgs),
-    /// Times the echo over a plain socket.
-    RawExchange(raw_ends::ExchangeArgs),
-    /// Receives messages over TCP.
-    RawSink(raw_goodput_ends::SinkArgs),
-    /// Sends messages over TCP.
-    RawSource(raw_goodput_ends::SourceArgs),
-    /// Answers measurements of Wind.
-    WindServe(wind_ends::ServeArgs),
-    /// Times exchanges over Wind.
-    WindExchange(wind_ends::MeasureArgs),
-    /// Measures the goodput over Wind.
-    WindGoodput(wind_ends::MeasureArgs),
-}
-
-/// Runs one end.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match args.end {
-        End::FlowSource(args) => flow_ends::source(&args),
-        End::FlowSink(args) => flow_ends::sink(&args),
-        End::LinkBytes(args) => link_bytes::run(&args),
-        End::IntegritySource(args) => integrity_ends::source(&args),
-        End::IntegritySink(args) => integrity_ends::sink(&args),
-        End::Forge(args) => integrity_ends::forge(&args),
-        End::BurstSource(args) => burst_ends::source(&args),
-        End::BurstSink(args) => burst_ends::sink(&args),
-        End::PatternSource(args) => pattern_ends::source(&args),
-        End::PatternSink(args) => pattern_ends::sink(&args),
-        End::DatagramBursts(args) => datagram_bursts_end::run(&args),
-        End::Ping(args) => pingpong_ends::ping(&args),
-        End::Pong(args) => pingpong_ends::pong(&args),
-        End::RawEcho(args) => raw_ends::echo(&args),
-        End::RawExchange(args) => raw_ends::exchange(&args),
-        End::RawSink(args) => raw_goodput_ends::sink(&args),
-        End::RawSource(args) => raw_goodput_ends::source(&args),
-        End::WindServe(args) => wind_ends::serve(&args),
-        End::WindExchange(args) => wind_ends::exchange(&args),
-        End::WindGoodput(args) => wind_ends::goodput(&args),
-    }?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the time in seconds since 1970.

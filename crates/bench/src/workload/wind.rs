@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-const PORT: &str = "5410";
+pub const PORT: &str = "5410";
 
 /// Time for each figure, in milliseconds.
 const TIME_MS: u64 = 300;
@@ -78,7 +78,8 @@ pub fn measure(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<Ve
         .collect()
 }
 
-fn measurement(line: &str) -> anyhow::Result<Measurement> {
+/// Returns the figures of an end, a JSON object.
+pub fn measurement(line: &str) -> anyhow::Result<Measurement> {
     let mut row: Map<String, Value> = serde_json::from_str(line)?;
     let size = row.remove("size_bytes").and_then(|size| size.as_u64());
     let figures = row
@@ -114,11 +115,8 @@ fn time_ms(context: &Context<'_>, kind: Kind) -> String {
     time_ms.to_string()
 }
 
-/// Runs both ends over Wind.
-fn wind(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<String> {
-    let running = context.running;
-    let hosts = running.hosts;
-    let kumi = hosts.kumi();
+/// Returns the options of both ends that the variant has.
+pub fn options(running: &Running<'_>) -> anyhow::Result<Vec<String>> {
     let secret = running
         .secret
         .as_deref()
@@ -128,13 +126,24 @@ fn wind(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<String> {
         Variant::WindPlain => "plain",
         _ => "encrypt",
     };
-    let options = ["--secret", secret, "--seal", seal];
+    Ok(["--secret", secret, "--seal", seal]
+        .map(String::from)
+        .to_vec())
+}
+
+/// Runs both ends over Wind.
+fn wind(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<String> {
+    let running = context.running;
+    let hosts = running.hosts;
+    let kumi = hosts.kumi();
+    let options = options(running)?;
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let spin = match running.variant {
         Variant::WindSpin | Variant::WindPlain => &["--spin"][..],
         _ => &[],
     };
     let mut serve = vec![kumi, "workload", "wind-serve", PORT];
-    serve.extend(options);
+    serve.extend(&options);
     serve.extend(spin);
     if running.variant == Variant::WindKernel {
         serve.push("--kernel");
@@ -152,7 +161,7 @@ fn wind(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<String> {
     };
     let after = STOPPED_AFTER_MS.to_string();
     let mut ask = vec![kumi, "workload", verb, &running.server_address, PORT];
-    ask.extend(options);
+    ask.extend(&options);
     // The requester polls in every variant whose rivals do.
     if traffic.kind == Kind::Exchange && running.variant != Variant::Wind {
         ask.push("--spin");

@@ -34,7 +34,7 @@ pub enum SealChoice {
 
 /// Arguments of both ends.
 #[derive(Debug, clap::Args)]
-struct Common {
+pub struct Common {
     /// File with the secret, 32 bytes.
     #[arg(long)]
     secret: PathBuf,
@@ -47,7 +47,15 @@ struct Common {
 }
 
 impl Common {
-    fn node(&self, port: u16, rung: Rung) -> anyhow::Result<Node> {
+    /// Opens a node.
+    pub fn node(&self, port: u16, rung: Rung) -> anyhow::Result<Node> {
+        let mut config = self.config()?;
+        config.rung = rung;
+        Ok(Node::bind((Ipv6Addr::UNSPECIFIED, port).into(), config)?)
+    }
+
+    /// Returns the settings.
+    pub fn config(&self) -> anyhow::Result<Config> {
         let file = self.secret.display();
         let bytes = std::fs::read(&self.secret).with_context(|| format!("cannot read {file}"))?;
         let secret: [u8; 32] = bytes
@@ -60,11 +68,10 @@ impl Common {
             SealChoice::Authenticate => Seal::Authenticate,
             SealChoice::Plain => Seal::Plain,
         };
-        config.rung = rung;
         if self.spin {
             config.waiting = Waiting::Spin;
         }
-        Ok(Node::bind((Ipv6Addr::UNSPECIFIED, port).into(), config)?)
+        Ok(config)
     }
 }
 
@@ -78,6 +85,9 @@ pub struct ServeArgs {
     /// Requires that the kernel executes the operations of peers.
     #[arg(long)]
     kernel: bool,
+    /// Prints its resident memory each second, in bytes.
+    #[arg(long)]
+    prints_memory: bool,
     /// Stops itself with SIGSTOP when a peer has connected.
     #[arg(long)]
     stops: bool,
@@ -95,6 +105,9 @@ pub struct MeasureArgs {
     /// Requires that the kernel of the other end executes operations.
     #[arg(long)]
     expects_kernel: bool,
+    /// Measures this goodput only.
+    #[arg(long, value_parser = ["ordered", "unordered", "put"])]
+    only: Option<String>,
     /// Time before the first measurement, in milliseconds.
     #[arg(long, default_value_t = 50)]
     after_ms: u64,
@@ -114,6 +127,16 @@ pub fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     };
     let node = args.common.node(args.port, rung)?;
     outln!("listening");
+    if args.prints_memory {
+        let printed = std::cell::Cell::new(Instant::now());
+        return Ok(perf::serve(&node, || {
+            if printed.get().elapsed() > Duration::from_secs(1) {
+                printed.set(Instant::now());
+                outln!("{}", resident_bytes());
+            }
+            false
+        })?);
+    }
     if !args.stops {
         return Ok(perf::serve(&node, || false)?);
     }
@@ -133,6 +156,16 @@ pub fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         false
     })?;
     Ok(())
+}
+
+/// Returns the resident memory of this process, in bytes.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or_default() * 4096
 }
 
 fn connect(args: &MeasureArgs) -> anyhow::Result<(Node, PeerId, Place)> {
@@ -195,6 +228,9 @@ pub fn goodput(args: &MeasureArgs) -> anyhow::Result<()> {
             ("unordered", Stream::Messages(Class::Unordered)),
             ("put", Stream::Puts),
         ] {
+            if args.only.as_ref().is_some_and(|only| only != name) {
+                continue;
+            }
             // A datagram's worth of puts, and the classes for messages of any length.
             if stream == Stream::Puts && *bytes > 1_024 {
                 continue;
@@ -202,6 +238,12 @@ pub fn goodput(args: &MeasureArgs) -> anyhow::Result<()> {
             let rate = perf::goodput(&node, peer, place, stream, *bytes, time)?;
             row.insert(format!("{name}_goodput_bps"), json!(rate * 8.0));
             row.insert(format!("{name}_per_s"), json!(rate / *bytes as f64));
+        }
+        if let Some(status) = node.status(peer) {
+            let counts = status.messages.counts;
+            row.insert("packets".to_owned(), json!(counts.packets));
+            row.insert("packets_lost".to_owned(), json!(counts.lost));
+            row.insert("timeouts".to_owned(), json!(counts.timeouts));
         }
         outln!("{}", Value::Object(row));
     }

@@ -277,11 +277,7 @@ impl Node {
     }
 
     fn wait_for_room(&self, peer: PeerId) -> Result<(), WindError> {
-        self.wait(None, |state| {
-            state.check(peer)?;
-            let has_room = state.endpoint.unsent_bytes(peer) < UNSENT_BYTES_MAX;
-            Ok(has_room.then_some(()))
-        })
+        self.drain(peer, UNSENT_BYTES_MAX, None)
     }
 
     /// Sends bytes to the program of a peer.
@@ -481,9 +477,23 @@ impl Node {
     /// # Errors
     /// The peer is lost, or the limit has passed.
     pub fn flush(&self, peer: PeerId, limit: Option<Duration>) -> Result<(), WindError> {
+        self.drain(peer, 0, limit)
+    }
+
+    /// Waits until at most `bytes` bytes of messages and operations to a peer wait or are in
+    /// flight.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn drain(
+        &self,
+        peer: PeerId,
+        bytes: u64,
+        limit: Option<Duration>,
+    ) -> Result<(), WindError> {
         self.wait(limit, |state| {
             state.check(peer)?;
-            Ok((state.endpoint.unsent_bytes(peer) == 0).then_some(()))
+            Ok((state.endpoint.unsent_bytes(peer) <= bytes).then_some(()))
         })
     }
 

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 /// Length of a put from which on it is passed on from peer to peer, in bytes. Below, a put to each
 /// peer takes less time than the way through all of them.
-const RELAY_BYTES_MIN: usize = 4 * CHUNK_BYTES;
+const RELAY_BYTES_MIN: usize = 8 * CHUNK_BYTES;
 
 /// Chunks that may be on their way at the same time. They fill the way through a dozen peers.
-const CHUNKS_MAX: usize = 64;
+const CHUNKS_MAX: usize = 128;
 
-/// Least time without progress after which the root sends the rest itself, and the number of round
-/// trips for it.
-const PROGRESS_MIN: Duration = Duration::from_millis(50);
-const PROGRESS_ROUND_TRIPS: u32 = 20;
+/// Time without an outcome after which the root sends the rest itself. A peer that is lost or
+/// stopped is reported by the one before it sooner, after the time for a silent peer; a first chunk
+/// takes long through many slow links.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Node {
     /// Writes `bytes` at a place of each peer, and waits until they are in the memory of all. Long
@@ -102,9 +102,7 @@ impl Node {
 
     /// Waits for the outcome of one of the chunks; `None` without progress.
     fn wait_outcome(&self, first: PeerId, names: &[ChunkName]) -> Option<(ChunkName, Outcome)> {
-        let rtt = self.rtt(first).unwrap_or_default();
-        let limit = PROGRESS_MIN.max(rtt * PROGRESS_ROUND_TRIPS);
-        let outcome = self.wait(Some(limit), |state| {
+        let outcome = self.wait(Some(PROGRESS), |state| {
             state.check(first)?;
             let found = names.iter().find_map(|name| {
                 let outcome = state.relay.outcome(*name)?;

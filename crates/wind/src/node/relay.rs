@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
 /// Length of a chunk, in bytes: a few dozen datagrams, small beside what is worth a relay.
-pub const CHUNK_BYTES: usize = 64 << 10;
+pub const CHUNK_BYTES: usize = 32 << 10;
 
 /// Bytes to the next peer above which a relay takes no more chunks. The sender's credit then stops
 /// it.

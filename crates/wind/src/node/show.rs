@@ -97,6 +97,7 @@ fn path(status: &PathStatus) -> Value {
         "packets": status.counts.packets,
         "lost": status.counts.lost,
         "probes": status.counts.probes,
+        "timeouts": status.counts.timeouts,
     })
 }
 

@@ -93,6 +93,8 @@ pub struct Counts {
     pub lost: u64,
     /// Probes: the acknowledgements of a whole round trip were missing.
     pub probes: u64,
+    /// Timeouts: a probe had no answer, and the window began anew.
+    pub timeouts: u64,
 }
 
 impl Recovery {
@@ -256,6 +258,7 @@ impl Recovery {
         }
         self.probes += 1;
         self.counts.probes += 1;
+        self.counts.timeouts += u64::from(self.probes == 2);
         self.eliciting_at_ns = now_ns;
         let oldest = self.packets.iter().find(|(_, sent)| !sent.is_lost);
         let parts = oldest.map(|(_, sent)| sent.parts.clone());
