@@ -3,10 +3,13 @@
 //! The thread receives while the program computes. A program that waits polls the socket itself for
 //! a moment, which saves two changes of context, and then sleeps ([`SPIN`]).
 
+mod polling;
 mod regions;
 mod state;
+mod transfer;
 
 pub use regions::Region;
+pub use transfer::{LocalMemory, Transfer};
 
 use crate::protocol::diff;
 use crate::protocol::{
@@ -22,7 +25,7 @@ use state::State;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -93,6 +96,9 @@ struct Shared {
     bell: EventFd,
     /// Programs that poll the socket.
     polling: AtomicUsize,
+    /// Time of the last [`Node::poll`], in ns since `start`; 0 before the first one.
+    polled_ns: AtomicU64,
+    start: Instant,
     is_ended: AtomicBool,
 }
 
@@ -127,6 +133,8 @@ impl Node {
             socket,
             bell,
             polling: AtomicUsize::new(0),
+            polled_ns: AtomicU64::new(0),
+            start: Instant::now(),
             is_ended: AtomicBool::new(false),
         });
         let runner = Arc::clone(&shared);
@@ -489,8 +497,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, State> {
 /// Receives, sends and waits until the node ends.
 fn run(shared: &Shared) {
     while !shared.is_ended.load(Ordering::Relaxed) {
-        if shared.polling.load(Ordering::Relaxed) > 0 {
-            // A program polls the socket. It rings when it stops.
+        if shared.polling.load(Ordering::Relaxed) > 0 || shared.was_polled() {
+            // A program polls the socket. One that waits rings when it stops.
             sleep(&[shared.bell.as_fd()], Some(POLLED_SLEEP));
             let _ = shared.bell.read();
             continue;

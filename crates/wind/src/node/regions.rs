@@ -45,8 +45,29 @@ pub struct RegionTable {
 impl RegionTable {
     /// Registers `memory` under a random key.
     pub fn register(&mut self, memory: Arc<SharedMemory>, key: RegionKey) -> Region {
+        while self.regions.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
         let number = self.next;
         self.next = self.next.wrapping_add(1);
+        self.insert(number, memory, key)
+    }
+
+    /// Registers `memory` under a number and key of the program's choice. Returns `None` if the
+    /// number is in use.
+    pub fn register_as(
+        &mut self,
+        number: u32,
+        memory: Arc<SharedMemory>,
+        key: RegionKey,
+    ) -> Option<Region> {
+        match self.regions.contains_key(&number) {
+            true => None,
+            false => Some(self.insert(number, memory, key)),
+        }
+    }
+
+    fn insert(&mut self, number: u32, memory: Arc<SharedMemory>, key: RegionKey) -> Region {
         self.regions.insert(number, (key, Arc::clone(&memory)));
         Region {
             number,

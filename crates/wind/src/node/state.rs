@@ -40,6 +40,8 @@ pub struct State {
     start: Instant,
     /// The timeout that the thread waits for.
     awaited_ns: Option<u64>,
+    /// Number of times that something happened for which a program may wait.
+    pub changes: u64,
 }
 
 impl State {
@@ -56,6 +58,7 @@ impl State {
             next: None,
             start: Instant::now(),
             awaited_ns: None,
+            changes: 0,
         }
     }
 
@@ -161,7 +164,9 @@ impl State {
             self.note(event);
         }
         self.transmit(socket);
-        has_received || is_due
+        let has_changed = has_received || is_due;
+        self.changes += u64::from(has_changed);
+        has_changed
     }
 
     fn note(&mut self, event: Event) {
