@@ -22,6 +22,8 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
     fi_param_define(&provider, "key", FI_PARAM_STRING,
                     "Cluster key file, the same on all hosts (default: %s). `kumi link keygen` makes one.",
                     default_key);
+    fi_param_define(&provider, "iface", FI_PARAM_STRING,
+                    "Name of the interface to use (default: all that are up; loopback last).");
     return &provider;
 }
 

@@ -32,6 +32,8 @@
 struct query {
     uint32_t version;
     const struct fi_info *hints;
+    /* Interface that the user chose, or NULL. */
+    const char *interface;
     /* Address that the result must have, and the peer's. A family of 0 means any. */
     union address source;
     union address destination;
@@ -282,11 +284,17 @@ static int append(struct query *query, const struct ifaddrs *interface, uint64_t
     return 0;
 }
 
+/* The device has a carrier. net/if.h has no name for this flag of the kernel. */
+#define LOWER_UP (1u << 16)
+
 /* Returns whether the entry's address is usable and may be in the result. */
 static bool is_candidate(const struct query *query, const struct ifaddrs *interface, bool for_loopback)
 {
     const union address *address = (const void *)interface->ifa_addr;
-    if (address == NULL || !(interface->ifa_flags & IFF_UP) || !(interface->ifa_flags & IFF_RUNNING))
+    /* IFF_RUNNING follows the carrier up to a second later. */
+    if (address == NULL || !(interface->ifa_flags & IFF_UP) || !(interface->ifa_flags & LOWER_UP))
+        return false;
+    if (!has_name(query->interface, interface->ifa_name))
         return false;
     int family = query->source.any.sa_family ? query->source.any.sa_family : AF_INET;
     if (address->any.sa_family != family || is_loopback(address) != for_loopback)
@@ -388,9 +396,12 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
                      const struct fi_info *hints, struct fi_info **out)
 {
     struct query query = {.version = version, .hints = hints};
+    char *interface = NULL;
     uint8_t secret[KUMI_WIND_SECRET_BYTES];
     uint64_t caps = 0;
     query.end = &query.first;
+    if (fi_param_get_str(&provider, "iface", &interface) == 0)
+        query.interface = interface;
     if (hints != NULL && ((hints->ep_attr != NULL && check_endpoint(hints->ep_attr) != 0) ||
                           (hints->domain_attr != NULL && check_domain(hints->domain_attr) != 0) ||
                           check_contexts(hints->tx_attr, hints->rx_attr) != 0))
@@ -418,8 +429,12 @@ int provider_getinfo(uint32_t version, const char *node, const char *service, ui
                 outcome = append(&query, at, caps);
     }
     freeifaddrs(interfaces);
-    if (outcome == 0 && query.first == NULL)
+    if (outcome == 0 && query.first == NULL) {
+        if (query.interface != NULL)
+            FI_INFO(&provider, FI_LOG_CORE, "no usable address of interface \"%s\" (FI_KUMI_IFACE)\n",
+                    query.interface);
         outcome = -FI_ENODATA;
+    }
     if (outcome != 0)
         fi_freeinfo(query.first);
     else

@@ -97,11 +97,11 @@ static ssize_t send_message(struct endpoint *endpoint, const struct outgoing *ou
     struct peer *peer;
     struct request *request = NULL;
     enum kind kind;
-    size_t bytes = buffers_bytes(outgoing->buffers, outgoing->buffer_count);
     if (!endpoint->is_enabled)
         return -FI_EOPBADSTATE;
     if (outgoing->buffer_count > BUFFERS_MAX)
         return -FI_EINVAL;
+    size_t bytes = buffers_bytes(outgoing->buffers, outgoing->buffer_count);
     if (outgoing->flags & FI_INJECT && bytes > INJECT_BYTES_MAX) {
         WARN(FI_LOG_EP_DATA, "%zu bytes are more than can be injected: %d\n", bytes, INJECT_BYTES_MAX);
         return -FI_EMSGSIZE;

@@ -138,7 +138,7 @@ void peers_check(struct endpoint *endpoint)
         if (kumi_wind_check(endpoint->node, peer->number, error, sizeof error) == KUMI_WIND_DONE)
             continue;
         address_print(&peer->address, text, sizeof text);
-        FI_INFO(&provider, FI_LOG_EP_DATA, "%s: %s\n", text, error);
+        WARN(FI_LOG_EP_DATA, "peer %s: %s\n", text, error);
         peer_lose(endpoint, peer);
     }
 }

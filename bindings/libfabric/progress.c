@@ -237,8 +237,6 @@ static void progress_endpoint(struct endpoint *endpoint)
     send_deferred(endpoint);
     LIST_FOR_EACH(link, &endpoint->requests)
     advance(LIST_MEMBER(link, struct request, link));
-    if (list_is_empty(&endpoint->requests))
-        return;
     int64_t at_ms = now_ms();
     if (at_ms - endpoint->checked_ms >= CHECK_MS) {
         endpoint->checked_ms = at_ms;

@@ -109,12 +109,12 @@ static struct iovec bounced(struct request *request, const struct access *access
 static ssize_t start(struct endpoint *endpoint, const struct access *access)
 {
     struct peer *peer;
-    size_t bytes = buffers_bytes(access->buffers, access->buffer_count);
     uint64_t wanted = access->is_write ? FI_REMOTE_WRITE : FI_REMOTE_READ;
     if (!endpoint->is_enabled)
         return -FI_EOPBADSTATE;
     if (access->buffer_count > BUFFERS_MAX)
         return -FI_EINVAL;
+    size_t bytes = buffers_bytes(access->buffers, access->buffer_count);
     if (access->flags & FI_INJECT && bytes > INJECT_BYTES_MAX)
         return -FI_EMSGSIZE;
     int outcome = peer_find(endpoint, access->target, &peer);
