@@ -139,8 +139,8 @@ int kumi_wind_send_diff(const struct kumi_wind_node *node, uint32_t peer, int de
 
 /*
  * Returns the next message of any peer, which kumi_wind_message_free frees. Returns NULL after
- * `limit_ms` milliseconds. A negative limit means no limit. With a limit of 0 the call receives and
- * sends once: a program that polls needs no other thread.
+ * `limit_ms` milliseconds. A negative limit means no limit. With a limit of 0 the call does the
+ * part of the node's thread. A program that stops polling leaves that to the thread within 1 ms.
  */
 struct kumi_wind_message *kumi_wind_receive(const struct kumi_wind_node *node, int64_t limit_ms);
 

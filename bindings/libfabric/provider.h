@@ -80,6 +80,8 @@ struct domain {
     struct list regions;
     /* Objects that were opened from the domain, and not closed. */
     int references;
+    /* Completions and errors that were reported. */
+    uint64_t reports;
     uint32_t next_region;
     uint8_t secret[KUMI_WIND_SECRET_BYTES];
 };

@@ -79,6 +79,7 @@ void report(struct endpoint *endpoint, enum event event, bool has_completion,
 {
     struct queue *queue =
         event == EVENT_RECV || event == EVENT_REMOTE_WRITE ? endpoint->receive_queue : endpoint->send_queue;
+    endpoint->domain->reports++;
     /* An error is reported also for an operation without a completion. */
     if (queue != NULL && (has_completion || completion->error != 0))
         queue_push(queue, completion);

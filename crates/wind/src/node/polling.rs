@@ -13,30 +13,53 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Time after a message was taken in which a poll sends nothing by itself: the program's answer
+/// carries the acknowledgement. An MPI library returns to its program, and sends, within 5 us.
+const ANSWER: Duration = Duration::from_micros(10);
+
 impl Shared {
     /// Returns whether a program has polled within the thread's sleep. The thread leaves the socket
     /// to such a program.
     pub(super) fn was_polled(&self) -> bool {
-        let polled_ns = self.polled_ns.load(Ordering::Relaxed);
+        let polled_ns = self.polled_ns.load(Ordering::SeqCst);
         let now_ns = self.start.elapsed().as_nanos() as u64;
-        polled_ns > 0 && now_ns - polled_ns.min(now_ns) < POLLED_SLEEP.as_nanos() as u64
+        let was_polled =
+            polled_ns > 0 && now_ns - polled_ns.min(now_ns) < POLLED_SLEEP.as_nanos() as u64;
+        self.is_left.store(was_polled, Ordering::SeqCst);
+        was_polled
+    }
+
+    /// Records that a program polls. Wakes the thread if it does not know yet: it takes over soon
+    /// after the last poll, and sends what is due then.
+    fn note_poll(&self, now_ns: u64) {
+        self.polled_ns.store(now_ns, Ordering::SeqCst);
+        if !self.is_left.load(Ordering::SeqCst) {
+            let _ = self.bell.write(1);
+        }
     }
 }
 
 impl Node {
-    /// Receives and sends, and returns the next message of any peer if there is one.
+    /// Returns the next message of any peer, if there is one. Otherwise it receives, and sends
+    /// unless it returned a message just before.
     pub fn poll(&self) -> Option<Received> {
-        let mut state = self.state();
-        if let Some(received) = state.next_message() {
-            return Some(received);
-        }
         let now_ns = self.shared.start.elapsed().as_nanos() as u64;
-        self.shared.polled_ns.store(now_ns, Ordering::Relaxed);
-        if !state.turn(&self.shared.socket) {
-            return None;
+        let mut state = self.state();
+        let mut received = state.next_message();
+        if received.is_none() {
+            self.shared.note_poll(now_ns);
+            if state.receive(&self.shared.socket) {
+                self.shared.changed.notify_all();
+            }
+            received = state.next_message();
         }
-        self.shared.changed.notify_all();
-        state.next_message()
+        let taken_ns = &self.shared.taken_ns;
+        if received.is_some() {
+            taken_ns.store(now_ns, Ordering::Relaxed);
+        } else if now_ns > taken_ns.load(Ordering::Relaxed) + ANSWER.as_nanos() as u64 {
+            state.transmit(&self.shared.socket);
+        }
+        received
     }
 
     /// Sends a message, or returns `None` if too much waits for the peer.

@@ -135,6 +135,13 @@ impl State {
     /// Receives, handles timeouts and sends. Returns whether something has happened for which a
     /// program may wait.
     pub fn turn(&mut self, socket: &LinkSocket) -> bool {
+        let has_changed = self.receive(socket);
+        self.transmit(socket);
+        has_changed
+    }
+
+    /// As [`Self::turn`], but sends nothing.
+    pub fn receive(&mut self, socket: &LinkSocket) -> bool {
         let mut has_received = false;
         for _ in 0..TURN_CALLS_MAX {
             let received = socket.receive(&mut self.datagrams, RECEIVE_BYTES_MAX);
@@ -163,7 +170,6 @@ impl State {
         while let Some(event) = self.endpoint.poll_notice() {
             self.note(event);
         }
-        self.transmit(socket);
         let has_changed = has_received || is_due;
         self.changes += u64::from(has_changed);
         has_changed

@@ -291,3 +291,19 @@ fn try_send__more_than_waits_for_a_peer__says_so_instead_of_waiting() {
     assert!(one.try_send(peer, message).is_err());
     assert!(one.peer_address(peer).is_none());
 }
+
+#[test]
+fn poll__once_and_never_again__leaves_acknowledgements_to_the_thread() {
+    let (one, other, peer) = pair();
+    one.send_bytes(peer, Class::Ordered, *b"first").unwrap();
+    let began = Instant::now();
+    while other.poll().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    one.flush(peer, LIMIT).unwrap();
+    // The thread has long stopped leaving the socket to the program.
+    std::thread::sleep(3 * POLLED_SLEEP);
+    one.send_bytes(peer, Class::Ordered, *b"second").unwrap();
+    one.flush(peer, LIMIT).unwrap();
+    assert_eq!(other.poll().unwrap().message.data, b"second");
+}
