@@ -116,6 +116,10 @@ static void receive_offer(struct endpoint *endpoint, const struct receive *recei
     completion.bytes = request->wanted_bytes;
     completion.excess_bytes = arrival->bytes - request->wanted_bytes;
     request->completion = completion;
+    if (arrival->peer->is_lost) {
+        request_finish(request, FI_ECONNABORTED, KUMI_WIND_LOST);
+        return;
+    }
     if (request->wanted_bytes == 0) {
         accept_offer(endpoint, arrival, 0, request->number, &place);
         finish_receive(request);

@@ -330,11 +330,14 @@ int main(void)
 
     expect_true("a domain with open objects stays", fi_close(&b.domain->fid) == -FI_EBUSY);
     must("fi_tinject", fi_tinject(b.endpoint, "last", 5, b.other, 1));
+    must("fi_tsend", fi_tsend(b.endpoint, large, LARGE_BYTES, NULL, b.other, 2, NULL));
     side_close(&b);
     memset(&b, 0, sizeof b);
     must("fi_trecv", fi_trecv(a.endpoint, copy, 5, NULL, a.other, 1, 0, NULL));
     expect_true("a message that was sent before the close arrives",
                 await(&a, NULL, NULL, NULL) == 0 && strcmp((char *)copy, "last") == 0);
+    must("fi_trecv", fi_trecv(a.endpoint, copy, LARGE_BYTES, NULL, FI_ADDR_UNSPEC, 2, 0, NULL));
+    expect_true("a long one that was only offered fails", await(&a, NULL, NULL, NULL) == FI_ECONNABORTED);
     /* The end of the peer may be known before the call, or after it. */
     ssize_t sent = fi_tsend(a.endpoint, large, LARGE_BYTES, NULL, a.other, 1, NULL);
     expect_true("a long message to a peer that ended fails",

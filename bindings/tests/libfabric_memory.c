@@ -51,6 +51,20 @@ void memory_claims(void)
     must("fi_read", fi_read(b.endpoint, large, 100, NULL, b.self, 0, read_key, NULL));
     expect_true("a read of the endpoint's own domain works",
                 await(&b, NULL, NULL, NULL) == 0 && memcmp(large, memory, 100) == 0);
+    /* A second endpoint of the domain, which is opened after the registration. */
+    struct side second = b;
+    must("fi_endpoint", fi_endpoint(b.domain, b.info, &second.endpoint, NULL));
+    must("fi_ep_bind", fi_ep_bind(second.endpoint, &b.vector->fid, 0));
+    must("fi_ep_bind", fi_ep_bind(second.endpoint, &b.queue->fid, FI_TRANSMIT | FI_RECV));
+    must("fi_enable", fi_enable(second.endpoint));
+    fi_addr_t address = insert(&a, &second);
+    must("fi_write", fi_write(a.endpoint, "second", 6, NULL, address, 70, key, NULL));
+    expect_true("a region is reachable at each endpoint of its domain",
+                await(&a, NULL, NULL, NULL) == 0 && memcmp(memory + 70, "second", 6) == 0);
+    must("fi_close", fi_close(&second.endpoint->fid));
+    must("fi_av_remove", fi_av_remove(a.vector, &address, 1, 0));
+    expect_true("an address that was removed is refused",
+                fi_write(a.endpoint, "x", 1, NULL, address, 0, key, NULL) == -FI_EINVAL);
     must("fi_close", fi_close(&region->fid));
     must("fi_write", fi_write(a.endpoint, "x", 1, NULL, a.other, 0, key, NULL));
     expect_true("a write to a region that was closed is refused", await(&a, NULL, NULL, NULL) == FI_EACCES);
