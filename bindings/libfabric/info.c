@@ -169,7 +169,9 @@ static void set_contexts(struct fi_info *info, const struct fi_info *hints)
     rx->caps = info->caps & receives;
     rx->op_flags = hints == NULL || hints->rx_attr == NULL ? 0 : hints->rx_attr->op_flags;
     rx->msg_order = MESSAGE_ORDER;
-    rx->size = REQUESTS_MAX;
+    /* The number of posted receives is not limited. */
+    bool has_size = hints != NULL && hints->rx_attr != NULL && hints->rx_attr->size > REQUESTS_MAX;
+    rx->size = has_size ? hints->rx_attr->size : REQUESTS_MAX;
     rx->iov_limit = BUFFERS_MAX;
 }
 
