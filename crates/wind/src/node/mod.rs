@@ -98,8 +98,6 @@ struct Shared {
     polling: AtomicUsize,
     /// Time of the last [`Node::poll`], in ns since `start`; 0 before the first one.
     polled_ns: AtomicU64,
-    /// Time at which [`Node::poll`] returned the last message, in ns since `start`.
-    taken_ns: AtomicU64,
     /// The thread leaves the socket to a program that polls.
     is_left: AtomicBool,
     start: Instant,
@@ -138,7 +136,6 @@ impl Node {
             bell,
             polling: AtomicUsize::new(0),
             polled_ns: AtomicU64::new(0),
-            taken_ns: AtomicU64::new(0),
             is_left: AtomicBool::new(false),
             start: Instant::now(),
             is_ended: AtomicBool::new(false),

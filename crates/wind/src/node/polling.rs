@@ -40,8 +40,8 @@ impl Shared {
 }
 
 impl Node {
-    /// Returns the next message of any peer, if there is one. Otherwise it receives, and sends
-    /// unless it returned a message just before.
+    /// Returns the next message of any peer, if there is one. Otherwise it receives. It sends what
+    /// is due, but not within [`ANSWER`] of the first message that was taken since it last sent.
     pub fn poll(&self) -> Option<Received> {
         let now_ns = self.shared.start.elapsed().as_nanos() as u64;
         let mut state = self.state();
@@ -53,10 +53,10 @@ impl Node {
             }
             received = state.next_message();
         }
-        let taken_ns = &self.shared.taken_ns;
-        if received.is_some() {
-            taken_ns.store(now_ns, Ordering::Relaxed);
-        } else if now_ns > taken_ns.load(Ordering::Relaxed) + ANSWER.as_nanos() as u64 {
+        let taken_ns = state.taken_ns.or(received.is_some().then_some(now_ns));
+        let is_answered_soon = |taken_ns| now_ns < taken_ns + ANSWER.as_nanos() as u64;
+        state.taken_ns = taken_ns.filter(|taken_ns| is_answered_soon(*taken_ns));
+        if state.taken_ns.is_none() {
             state.transmit(&self.shared.socket);
         }
         received

@@ -40,6 +40,9 @@ pub struct State {
     start: Instant,
     /// The timeout that the thread waits for.
     awaited_ns: Option<u64>,
+    /// Time at which a program that polls took the first message since it last sent, in ns since
+    /// the start of the node.
+    pub taken_ns: Option<u64>,
     /// Number of times that something happened for which a program may wait.
     pub changes: u64,
 }
@@ -58,6 +61,7 @@ impl State {
             next: None,
             start: Instant::now(),
             awaited_ns: None,
+            taken_ns: None,
             changes: 0,
         }
     }
