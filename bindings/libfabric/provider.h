@@ -42,7 +42,10 @@
 /* Most buffers of one operation. */
 enum { BUFFERS_MAX = 4 };
 
-/* Longest message that is sent without an offer. The README has the measurement. */
+/*
+ * Longest message that is sent without an offer: half of what a peer may send without a grant.
+ * docs/perf-log.md, 2026-11-25, has the measurement.
+ */
 enum { EAGER_BYTES_MAX = 32 << 10 };
 
 /* Longest message of fi_inject. Each eager message could be injected. */

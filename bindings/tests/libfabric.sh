@@ -50,7 +50,7 @@ fi_mpi_hosts() { # fi_mpi_hosts RANKS PROGRAM...: on both namespaces
         --mca mpi_yield_when_idle 1 --mca plm_rsh_agent "$work/enter" --mca oob_tcp_if_include veth0 \
         --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include kumi \
         --mca osc rdma --mca btl ofi,self --mca btl_ofi_provider_include kumi \
-        --host "$one:$ranks,$other:$ranks" --map-by node -x FI_PROVIDER_PATH -x FI_KUMI_KEY -np "$ranks" "$@"
+        --host "$one:$ranks,$other:$ranks" --map-by node --bind-to none -x FI_PROVIDER_PATH -x FI_KUMI_KEY -np "$ranks" "$@"
 }
 pings() { # pings: fi_pingpong between the namespaces
     limit ip netns exec "$one" fi_pingpong -p kumi -e rdm >"$work/server" 2>&1 &
