@@ -461,6 +461,8 @@ impl Node {
             self.shared.changed.notify_all();
         }
         self.shared.polling.fetch_sub(1, Ordering::Relaxed);
+        // The thread takes over at once, also if the program has polled until now.
+        self.shared.polled_ns.store(0, Ordering::SeqCst);
         let _ = self.shared.bell.write(1);
         if let Some(value) = result? {
             return Ok(value);

@@ -307,3 +307,27 @@ fn poll__once_and_never_again__leaves_acknowledgements_to_the_thread() {
     one.flush(peer, LIMIT).unwrap();
     assert_eq!(other.poll().unwrap().message.data, b"second");
 }
+
+#[test]
+fn wait__after_a_poll__is_woken_by_the_thread_at_once() {
+    let (one, other, peer) = pair();
+    one.send_bytes(peer, Class::Ordered, *b"first").unwrap();
+    other.receive(LIMIT).expect("a message");
+    let mut shortest = Duration::MAX;
+    for _ in 0..20 {
+        one.flush(peer, LIMIT).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(4 * SPIN);
+                one.send_bytes(peer, Class::Ordered, *b"next").unwrap();
+            });
+            let began = Instant::now();
+            // The poll finds the message if this thread was stopped before it.
+            let received = other.poll().or_else(|| other.receive(LIMIT));
+            received.expect("a message");
+            shortest = shortest.min(began.elapsed());
+        });
+    }
+    // The thread would leave the socket alone for a millisecond.
+    assert!(shortest < POLLED_SLEEP * 7 / 8, "{shortest:?}");
+}
