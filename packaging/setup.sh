@@ -49,6 +49,8 @@ command:mptcpize                          mptcpize        bench: MPTCP as a riva
 command:mpicc.mpich                       libmpich-dev    tests: the other MPI library
 command:mpirun.mpich                      mpich           tests: the other MPI library
 command:gfortran                          gfortran        tests: MPI from Fortran
+file:/usr/include/rdma/providers/fi_prov.h libfabric-dev  tests: the libfabric provider
+command:fi_pingpong                       libfabric-bin   tests: libfabric's own programs
 command:hpcc                              hpcc            tests: an independent MPI application
 python:numpy                              python3-numpy   tests: collectives on arrays
 python:prometheus_client                  python3-prometheus-client  tests: metrics as Prometheus reads them

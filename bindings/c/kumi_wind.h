@@ -28,6 +28,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "kumi_version.h"
 
@@ -72,6 +73,8 @@ enum kumi_wind_outcome {
     KUMI_WIND_ARGUMENT,
     /* The system refused something. */
     KUMI_WIND_SYSTEM,
+    /* Not complete, or too much waits for the peer: call again. */
+    KUMI_WIND_BUSY,
 };
 
 /* A place in a region. Its key is a secret. */
@@ -136,7 +139,8 @@ int kumi_wind_send_diff(const struct kumi_wind_node *node, uint32_t peer, int de
 
 /*
  * Returns the next message of any peer, which kumi_wind_message_free frees. Returns NULL after
- * `limit_ms` milliseconds. A negative limit means no limit.
+ * `limit_ms` milliseconds. A negative limit means no limit. With a limit of 0 the call does the
+ * part of the node's thread. A program that stops polling leaves that to the thread within 1 ms.
  */
 struct kumi_wind_message *kumi_wind_receive(const struct kumi_wind_node *node, int64_t limit_ms);
 
@@ -184,6 +188,97 @@ int kumi_wind_masked_store(const struct kumi_wind_node *node, uint32_t peer,
 /* Waits until every message to the peer has arrived. A negative limit means no limit. */
 int kumi_wind_flush(const struct kumi_wind_node *node, uint32_t peer, int64_t limit_ms, char *error,
                     size_t error_bytes);
+
+/*
+ * The functions below serve a library that polls. None of them waits, except kumi_wind_wait.
+ *
+ *    struct kumi_wind_transfer *put = kumi_wind_start_put(peer, &place, values, sizeof values);
+ *    while (kumi_wind_test(node, put, error, sizeof error) == KUMI_WIND_BUSY)
+ *        handle(kumi_wind_receive(node, 0));
+ *    kumi_wind_transfer_free(put);
+ */
+
+/* Stores the secret that the cluster key file at `path` stands for. `kumi wind` has the same. */
+int kumi_wind_secret_read(const char *path, uint8_t secret[KUMI_WIND_SECRET_BYTES], char *error,
+                          size_t error_bytes);
+
+/* Stores the key of a region that every process with the secret can derive from `number`. */
+void kumi_wind_region_key(const uint8_t secret[KUMI_WIND_SECRET_BYTES], uint64_t number, uint8_t key[16]);
+
+/*
+ * Registers memory that the caller owns, until the region is freed. `place` has the region's number
+ * and key; the number must not be in use. The offset of the memory in the region is stored in it:
+ * at most 7, because a region begins at a multiple of 8. Returns NULL if it fails.
+ */
+struct kumi_wind_region *kumi_wind_region_borrow(const struct kumi_wind_node *node, void *memory,
+                                                 size_t bytes, struct kumi_wind_place *place, char *error,
+                                                 size_t error_bytes);
+
+/*
+ * Sends a message that consists of a header and `count` parts. With a place, the parts are written
+ * to it and the program gets the header. Stores the message's number for kumi_wind_test_placed in
+ * `message`, which may be NULL. The memory may be used again when this returns.
+ */
+int kumi_wind_try_send(const struct kumi_wind_node *node, uint32_t peer, int delivery_class,
+                       const struct kumi_wind_place *place, const void *header, size_t header_bytes,
+                       const struct iovec *parts, size_t count, uint64_t *message, char *error,
+                       size_t error_bytes);
+
+/* Returns the bytes to a peer that wait or are in flight. */
+uint64_t kumi_wind_unsent(const struct kumi_wind_node *node, uint32_t peer);
+
+/* Returns KUMI_WIND_DONE once for a synchronous message that is placed in the peer's memory. */
+int kumi_wind_test_placed(const struct kumi_wind_node *node, uint32_t peer, uint64_t message, char *error,
+                          size_t error_bytes);
+
+struct kumi_wind_transfer;
+
+enum kumi_wind_atomic {
+    /* Adds `first`. */
+    KUMI_WIND_FETCH_ADD,
+    /* Stores `second` if the word is `first`. */
+    KUMI_WIND_COMPARE_SWAP,
+    /* Stores `first`. */
+    KUMI_WIND_SWAP,
+    /* Stores the bits of `second` that are set in `first`. */
+    KUMI_WIND_MASKED_STORE,
+};
+
+/*
+ * Create a transfer, which kumi_wind_test starts and kumi_wind_transfer_free frees. Its memory
+ * stays until it is complete. kumi_wind_start_atomic returns NULL for an unknown operation.
+ */
+struct kumi_wind_transfer *kumi_wind_start_put(uint32_t peer, const struct kumi_wind_place *place,
+                                               const void *data, size_t bytes);
+struct kumi_wind_transfer *kumi_wind_start_get(uint32_t peer, const struct kumi_wind_place *place, void *data,
+                                               size_t bytes);
+struct kumi_wind_transfer *kumi_wind_start_atomic(uint32_t peer, const struct kumi_wind_place *place,
+                                                  int operation, uint64_t first, uint64_t second,
+                                                  uint64_t *before);
+
+/*
+ * Continues a transfer. Returns KUMI_WIND_BUSY until it is complete, and then its outcome, once. A
+ * transfer that is freed earlier leaves its results in the node.
+ */
+int kumi_wind_test(const struct kumi_wind_node *node, struct kumi_wind_transfer *transfer, char *error,
+                   size_t error_bytes);
+
+void kumi_wind_transfer_free(struct kumi_wind_transfer *transfer);
+
+/* Returns KUMI_WIND_LOST and the reason for a peer that is lost. */
+int kumi_wind_check(const struct kumi_wind_node *node, uint32_t peer, char *error, size_t error_bytes);
+
+/* Writes "IP:PORT" of a peer. Returns KUMI_WIND_LOST for one that is lost or unknown. */
+int kumi_wind_peer_address(const struct kumi_wind_node *node, uint32_t peer, char *text, size_t text_bytes);
+
+/*
+ * Waits until something has happened since this function returned `seen`: a datagram arrived, a
+ * timeout passed, or kumi_wind_wake was called. Returns at the latest after `limit_ms`
+ * milliseconds; a negative limit means no limit. The first call has 0.
+ */
+uint64_t kumi_wind_wait(const struct kumi_wind_node *node, uint64_t seen, int64_t limit_ms);
+
+void kumi_wind_wake(const struct kumi_wind_node *node);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,91 @@ static struct kumi_wind_node *open_node(void)
     return node;
 }
 
+/* Polls both nodes until a transfer is complete. */
+static int complete(struct kumi_wind_node *node, struct kumi_wind_node *other,
+                    struct kumi_wind_transfer *transfer)
+{
+    int outcome;
+    while ((outcome = kumi_wind_test(node, transfer, error, sizeof error)) == KUMI_WIND_BUSY) {
+        kumi_wind_message_free(kumi_wind_receive(node, 0));
+        kumi_wind_message_free(kumi_wind_receive(other, 0));
+    }
+    kumi_wind_transfer_free(transfer);
+    return outcome;
+}
+
+/* Calls that do not wait, on memory of the program. */
+static void poll_claims(struct kumi_wind_node *one, struct kumi_wind_node *other, uint32_t peer)
+{
+    static unsigned char memory[100000], values[90000], copy[90000];
+    struct kumi_wind_place place = {.region = 9};
+    for (size_t at = 0; at < sizeof values; at++)
+        values[at] = (unsigned char)(at % 251);
+    kumi_wind_region_key(secret, 9, place.key);
+    /* An odd address: the region begins before it. */
+    struct kumi_wind_region *region =
+        kumi_wind_region_borrow(other, memory + 3, sizeof memory - 3, &place, error, sizeof error);
+    expect_true("memory of the program becomes a region",
+                region != NULL && place.offset == (uintptr_t)(memory + 3) % 8);
+    struct kumi_wind_place second = {.region = 9};
+    expect_true("a number in use is refused",
+                kumi_wind_region_borrow(other, memory, 8, &second, error, sizeof error) == NULL &&
+                    strstr(error, "region 9 exists") != NULL);
+    expect_true("a put that is polled is in the memory",
+                complete(one, other, kumi_wind_start_put(peer, &place, values, sizeof values)) ==
+                        KUMI_WIND_DONE &&
+                    memcmp(memory + 3, values, sizeof values) == 0);
+    expect_true("a get that is polled reads it",
+                complete(one, other, kumi_wind_start_get(peer, &place, copy, sizeof copy)) ==
+                        KUMI_WIND_DONE &&
+                    memcmp(copy, values, sizeof copy) == 0);
+    uint64_t before = 0, *word = (uint64_t *)((uintptr_t)(memory + 64) & ~(uintptr_t)7);
+    *word = 40;
+    struct kumi_wind_place at_word = place;
+    at_word.offset += (uint64_t)((unsigned char *)word - (memory + 3));
+    expect_true(
+        "an atomic operation that is polled changes the word",
+        complete(one, other, kumi_wind_start_atomic(peer, &at_word, KUMI_WIND_FETCH_ADD, 2, 0, &before)) ==
+                KUMI_WIND_DONE &&
+            before == 40 && *word == 42);
+    place.offset += sizeof memory;
+    expect_true("a transfer outside the memory is refused",
+                complete(one, other, kumi_wind_start_put(peer, &place, values, 1)) == KUMI_WIND_REFUSED);
+    kumi_wind_region_free(other, region);
+
+    struct iovec parts[2] = {{"ab", 2}, {"c", 1}};
+    uint64_t number;
+    int sent = kumi_wind_try_send(one, peer, KUMI_WIND_SYNCHRONOUS, NULL, "head", 4, parts, 2, &number, error,
+                                  sizeof error);
+    struct kumi_wind_message *message = kumi_wind_receive(other, 5000);
+    expect_true("a message of two parts arrives as one",
+                sent == KUMI_WIND_DONE && message != NULL && message->header_bytes == 4 &&
+                    message->data_bytes == 3 && memcmp(message->data, "abc", 3) == 0);
+    char address[64] = "";
+    expect_true("its sender has an address",
+                message != NULL &&
+                    kumi_wind_peer_address(other, message->peer, address, sizeof address) == KUMI_WIND_DONE &&
+                    strstr(address, "127.0.0.1:") == address);
+    kumi_wind_message_free(message);
+    uint64_t seen = 0;
+    int placed;
+    while ((placed = kumi_wind_test_placed(one, peer, number, error, sizeof error)) == KUMI_WIND_BUSY)
+        seen = kumi_wind_wait(one, seen, 1000);
+    expect_true("a synchronous message is placed at last", placed == KUMI_WIND_DONE);
+    expect_true("nothing waits for the peer after a flush",
+                kumi_wind_flush(one, peer, 5000, error, sizeof error) == KUMI_WIND_DONE &&
+                    kumi_wind_unsent(one, peer) == 0);
+    kumi_wind_wake(one);
+    expect_true("a wait ends when it is woken", kumi_wind_wait(one, seen, -1) != seen);
+    expect_true("a peer that answers is not lost",
+                kumi_wind_check(one, peer, error, sizeof error) == KUMI_WIND_DONE);
+    uint8_t other_secret[KUMI_WIND_SECRET_BYTES];
+    expect_true("a key file that does not exist is named",
+                kumi_wind_secret_read("/nonexistent/key", other_secret, error, sizeof error) ==
+                        KUMI_WIND_ARGUMENT &&
+                    strstr(error, "cannot read cluster key /nonexistent/key") != NULL);
+}
+
 int main(void)
 {
     struct kumi_wind_node *one = open_node(), *other = open_node();
@@ -93,6 +178,7 @@ int main(void)
     expect_true("a region that was freed is refused",
                 kumi_wind_put(one, peer, &place, "a", 1, error, sizeof error) == KUMI_WIND_REFUSED);
     expect_true("no message is late", kumi_wind_receive(other, 10) == NULL);
+    poll_claims(one, other, peer);
     kumi_wind_close(other);
     int lost = KUMI_WIND_DONE;
     while (lost == KUMI_WIND_DONE)

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use kumi_command::BadInput;
 use kumi_command::errln;
-use kumi_multilink::secure::{CLUSTER_KEY_BYTES, ClusterKey};
+use kumi_multilink::secure::{CLUSTER_KEY_BYTES, ClusterKey, parse_key_text};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -64,27 +64,12 @@ pub fn load(path: &Path) -> anyhow::Result<ClusterKey> {
             mode & 0o777
         );
     }
-    Ok(ClusterKey::from_bytes(parse(text.trim()).map_err(|reason| {
+    Ok(ClusterKey::from_bytes(parse_key_text(text.trim()).map_err(|reason| {
         BadInput(format!(
             "invalid cluster key {file}: {reason}; expected {} hexadecimal digits, as written by `kumi link keygen`",
             CLUSTER_KEY_BYTES * 2
         ))
     })?))
-}
-
-fn parse(text: &str) -> Result<[u8; CLUSTER_KEY_BYTES], String> {
-    if let Some(wrong) = text.chars().find(|c| !c.is_ascii_hexdigit()) {
-        return Err(format!("`{wrong}` is not a hexadecimal digit"));
-    }
-    if text.len() != CLUSTER_KEY_BYTES * 2 {
-        return Err(format!("it has {} digits", text.len()));
-    }
-    let mut bytes = [0; CLUSTER_KEY_BYTES];
-    for (byte, offset) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte =
-            u8::from_str_radix(&text[offset..offset + 2], 16).map_err(|error| error.to_string())?;
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -93,7 +78,7 @@ mod tests {
 
     #[test]
     fn key__absent_or_invalid_file__is_named_with_the_remedy() {
-        assert_eq!(parse(&"0f".repeat(32)), Ok([15; 32]));
+        assert_eq!(parse_key_text(&"0f".repeat(32)), Ok([15; 32]));
         let path = std::env::temp_dir().join(format!("kumi-bad-key-{}", std::process::id()));
         let file = path.display();
         let error = |path: &Path| format!("{:#}", load(path).err().unwrap());

@@ -113,6 +113,32 @@ impl ClusterKey {
     }
 }
 
+/// Returns the cluster key bytes that the text of a key file states: 64 hexadecimal digits.
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub fn parse_key_text(text: &str) -> Result<[u8; CLUSTER_KEY_BYTES], String> {
+    if let Some(wrong) = text.chars().find(|c| !c.is_ascii_hexdigit()) {
+        return Err(format!("`{wrong}` is not a hexadecimal digit"));
+    }
+    if text.len() != CLUSTER_KEY_BYTES * 2 {
+        return Err(format!("it has {} digits", text.len()));
+    }
+    let mut bytes = [0; CLUSTER_KEY_BYTES];
+    for (byte, offset) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte =
+            u8::from_str_radix(&text[offset..offset + 2], 16).map_err(|error| error.to_string())?;
+    }
+    Ok(bytes)
+}
+
+/// Returns the key of a Wind region that each process with the job's `secret` derives from
+/// `number`.
+pub fn region_key(secret: &[u8; CLUSTER_KEY_BYTES], number: u64) -> Tag {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    truncated(&key, &[b"wind region", &number.to_be_bytes()[..]].concat())
+}
+
 /// Protection of the packets of a session. Both ends must have the same setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -251,6 +277,14 @@ impl PacketKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn region_key__secret_and_number__each_change_it() {
+        let key = region_key(&[1; 32], 7);
+        assert_eq!(key, region_key(&[1; 32], 7));
+        assert_ne!(key, region_key(&[1; 32], 8));
+        assert_ne!(key, region_key(&[2; 32], 7));
+    }
 
     #[test]
     fn packet_key__each_seal__opens_its_own_and_authenticated_ones_refuse_changes() {

@@ -9,21 +9,23 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// Length of a word, in bytes.
 const WORD: usize = size_of::<u64>();
 
-/// Zeroed memory whose bytes may change at any time. Aligned words are read and written as a whole.
-/// A longer access that meets another one sees some bytes of before and some of after.
+/// Memory whose bytes may change at any time. Aligned words are read and written as a whole. A
+/// longer access that meets another one sees some bytes of before and some of after.
 #[derive(Debug)]
 pub struct SharedMemory {
     start: NonNull<u8>,
     bytes: usize,
+    /// The value mapped the memory, and unmaps it.
+    is_own: bool,
 }
 
-// SAFETY: all access goes through atomic operations, and the mapping lives as long as the value.
+// SAFETY: all access goes through atomic operations, and the memory lives as long as the value.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps `bytes` bytes.
+    /// Maps `bytes` bytes of zeros.
     ///
     /// # Errors
     /// `InvalidInput` for 0 bytes, `OutOfMemory` for more than the machine has.
@@ -59,7 +61,32 @@ impl SharedMemory {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, bytes })
+        Ok(Self {
+            start,
+            bytes,
+            is_own: true,
+        })
+    }
+
+    /// Borrows memory of the caller.
+    ///
+    /// # Panics
+    /// Panics if the address is not a multiple of eight.
+    ///
+    /// # Safety
+    /// The `bytes` bytes from `start` on are readable and writable for as long as the value lives,
+    /// and no Rust reference to them is used meanwhile.
+    pub unsafe fn borrowed(start: NonNull<u8>, bytes: usize) -> Self {
+        let address = start.addr().get();
+        assert!(
+            address % WORD == 0,
+            "address {address:#x} is not a multiple of 8"
+        );
+        Self {
+            start,
+            bytes,
+            is_own: false,
+        }
     }
 
     /// Returns the length in bytes.
@@ -82,7 +109,7 @@ impl SharedMemory {
     }
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
-        // SAFETY: the caller has checked that the byte is in the mapping.
+        // SAFETY: the caller has checked that the byte is in the memory.
         unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(offset)) }
     }
 
@@ -93,7 +120,7 @@ impl SharedMemory {
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, WORD);
         assert!(offset % WORD == 0, "offset {offset} is not a multiple of 8");
-        // SAFETY: the word is in the mapping, whose start is aligned to a page.
+        // SAFETY: the word is in the memory, whose start is a multiple of eight.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
@@ -155,8 +182,10 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped these bytes, and nothing borrows them any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        if self.is_own {
+            // SAFETY: `new` mapped these bytes, and nothing borrows them any more.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        }
     }
 }
 
@@ -182,6 +211,21 @@ mod tests {
                 assert_eq!(part, bytes[..length]);
             }
         }
+    }
+
+    #[test]
+    fn memory__borrowed__is_changed_in_place_and_stays() {
+        let mut words = [0_u64; 4];
+        let start = NonNull::from(&mut words).cast();
+        // SAFETY: the array outlives the value, and is not used before the value's end.
+        let memory = unsafe { SharedMemory::borrowed(start, 20) };
+        memory.write(7, &[1, 2]);
+        memory.word(8).fetch_add(1 << 8, Ordering::Relaxed);
+        assert_eq!(memory.bytes(), 20);
+        drop(memory);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(bytes[7], 1);
+        assert_eq!(words[1], 2 + (1 << 8));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub mod node;
 pub mod perf;
 pub mod protocol;
 
-pub use node::{Node, Received, Region, WindError, random_epoch};
+pub use node::{LocalMemory, Node, Received, Region, Transfer, WindError, random_epoch};
 pub use protocol::{
     Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
     Refused, RegionKey, Rejected, Rung, Seal, Secret, Waiting, diff,

@@ -4,13 +4,16 @@
 //! (`waiting.rs`).
 
 mod multicast;
+mod polling;
 mod regions;
 mod relay;
 pub mod show;
 mod state;
+mod transfer;
 mod waiting;
 
 pub use regions::Region;
+pub use transfer::{LocalMemory, Transfer};
 
 use crate::kernel::Client;
 use crate::protocol::diff;

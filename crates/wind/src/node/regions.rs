@@ -51,13 +51,30 @@ pub struct RegionTable {
 impl RegionTable {
     /// Registers `memory` under a random key.
     pub fn register(&mut self, memory: Arc<SharedMemory>, key: RegionKey) -> Region {
+        while self.regions.contains_key(&self.next) {
+            self.next = (self.next + 1) % KERNEL_REGION;
+        }
         let number = self.next;
         // Numbers above are those of the kernel.
         self.next = (self.next + 1) % KERNEL_REGION;
         self.insert(number, memory, key)
     }
 
-    /// Registers `memory`, which the kernel accesses as region `number`.
+    /// Registers `memory` under a number and key of the program's choice. Returns `None` if the
+    /// number is in use.
+    pub fn register_as(
+        &mut self,
+        number: u32,
+        memory: Arc<SharedMemory>,
+        key: RegionKey,
+    ) -> Option<Region> {
+        match self.regions.contains_key(&number) {
+            true => None,
+            false => Some(self.insert(number, memory, key)),
+        }
+    }
+
+    /// Registers `memory` as region `number`.
     pub fn insert(&mut self, number: u32, memory: Arc<SharedMemory>, key: RegionKey) -> Region {
         self.regions.insert(number, (key, Arc::clone(&memory)));
         Region {

@@ -49,6 +49,11 @@ pub struct State {
     start: Instant,
     /// The timeout that the thread waits for.
     awaited_ns: Option<u64>,
+    /// Time at which a program that polls took the first message since it last sent, in ns since
+    /// the start of the node.
+    pub taken_ns: Option<u64>,
+    /// Number of times that something happened for which a program may wait.
+    pub changes: u64,
 }
 
 impl State {
@@ -68,6 +73,8 @@ impl State {
             next: None,
             start: Instant::now(),
             awaited_ns: None,
+            taken_ns: None,
+            changes: 0,
         }
     }
 
@@ -144,6 +151,13 @@ impl State {
     /// Receives, handles timeouts and sends. Returns whether something has happened for which a
     /// program may wait.
     pub fn turn(&mut self, socket: &LinkSocket) -> bool {
+        let has_changed = self.receive(socket);
+        self.transmit(socket);
+        has_changed
+    }
+
+    /// As [`Self::turn`], but sends nothing.
+    pub fn receive(&mut self, socket: &LinkSocket) -> bool {
         let mut has_received = false;
         for _ in 0..TURN_CALLS_MAX {
             let received = socket.receive(&mut self.datagrams, RECEIVE_BYTES_MAX);
@@ -174,8 +188,9 @@ impl State {
         }
         self.relay
             .work(&mut self.endpoint, &mut self.regions, now_ns);
-        self.transmit(socket);
-        has_received || is_due
+        let has_changed = has_received || is_due;
+        self.changes += u64::from(has_changed);
+        has_changed
     }
 
     fn note(&mut self, event: Event) {

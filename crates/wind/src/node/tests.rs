@@ -1,3 +1,4 @@
+use super::waiting::{POLLED, SPIN};
 use super::*;
 use crate::protocol::{Seal, Secret};
 use std::net::Ipv4Addr;
@@ -289,4 +290,129 @@ fn message__of_mode_relay__is_refused() {
         error,
         "mode Relay is sent by nodes only: `put_to_all` uses it"
     );
+}
+
+/// Memory of a test.
+impl LocalMemory for Vec<u8> {
+    fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        self[offset..offset + bytes].to_vec()
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Polls a transfer until it is complete.
+fn complete(node: &Node, mut transfer: Transfer, memory: &mut Vec<u8>) -> Result<(), WindError> {
+    let began = Instant::now();
+    while !node.advance(&mut transfer, memory)? {
+        assert!(node.poll().is_none());
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+    Ok(())
+}
+
+#[test]
+fn transfers__polled__equal_the_operations_that_wait() {
+    let (one, other, peer) = pair();
+    let key = Node::derived_key(&[1; 32], 9);
+    let memory = SharedMemory::new(5 << 20).unwrap();
+    let region = other.register_as(77, key, memory).expect("a free number");
+    let again = SharedMemory::new(8).unwrap();
+    assert!(other.register_as(77, key, again).is_none());
+    let place = region.place(3);
+    let mut bytes: Vec<u8> = (0..5_000_000_u32).map(|at| (at / 7) as u8).collect();
+    let expected = bytes.clone();
+    complete(&one, Transfer::put(peer, place, bytes.len()), &mut bytes).unwrap();
+    let mut copy = vec![0; bytes.len()];
+    complete(&one, Transfer::get(peer, place, copy.len()), &mut copy).unwrap();
+    assert!(copy == expected);
+    let add = Transfer::atomic(peer, region.place(0), Atomic::FetchAdd(1));
+    let word = region.memory().word(0).load(Ordering::Relaxed);
+    complete(&one, add, &mut copy).unwrap();
+    assert_eq!(copy[..8], word.to_ne_bytes());
+    let outside = Transfer::put(peer, region.place(1 << 20), bytes.len());
+    let refused = complete(&one, outside, &mut bytes).unwrap_err();
+    let reason = "the peer refused: the place lies outside the region";
+    assert_eq!(refused.to_string(), reason);
+    assert_eq!(one.state().untaken(), 0);
+}
+
+#[test]
+fn try_send__more_than_waits_for_a_peer__says_so_instead_of_waiting() {
+    let (one, other, peer) = pair();
+    let message = Message {
+        class: Class::Synchronous,
+        mode: Mode::MessageThrough,
+        header: Vec::new(),
+        data: vec![vec![1; 1 << 20]],
+        place: None,
+    };
+    let mut numbers = Vec::new();
+    while let Some(sent) = one.try_send(peer, message.clone()).unwrap() {
+        numbers.push(sent.number);
+    }
+    assert!(numbers.len() >= 16, "{}", numbers.len());
+    let seen = other.wait_change(0, LIMIT);
+    assert!(seen > 0);
+    for number in numbers {
+        let received = other.receive(LIMIT).expect("a message");
+        assert_eq!(received.message.data.len(), 1 << 20);
+        while !one.is_placed(peer, number).unwrap() {
+            one.wait_change(
+                one.wait_change(u64::MAX, None),
+                Some(Duration::from_millis(1)),
+            );
+        }
+    }
+    let began = Instant::now();
+    one.wake();
+    drop(other);
+    while one.check(peer).is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(one.try_send(peer, message).is_err());
+    assert!(one.peer_address(peer).is_none());
+}
+
+#[test]
+fn poll__once_and_never_again__leaves_acknowledgements_to_the_thread() {
+    let (one, other, peer) = pair();
+    one.send_bytes(peer, Class::Ordered, *b"first").unwrap();
+    let began = Instant::now();
+    while other.poll().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    one.flush(peer, LIMIT).unwrap();
+    // The thread has long stopped leaving the socket to the program.
+    std::thread::sleep(3 * POLLED);
+    one.send_bytes(peer, Class::Ordered, *b"second").unwrap();
+    one.flush(peer, LIMIT).unwrap();
+    assert_eq!(other.poll().unwrap().message.data, b"second");
+}
+
+#[test]
+fn wait__after_a_poll__is_woken_by_the_thread_at_once() {
+    let (one, other, peer) = pair();
+    one.send_bytes(peer, Class::Ordered, *b"first").unwrap();
+    other.receive(LIMIT).expect("a message");
+    let mut shortest = Duration::MAX;
+    for _ in 0..20 {
+        one.flush(peer, LIMIT).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(4 * SPIN);
+                one.send_bytes(peer, Class::Ordered, *b"next").unwrap();
+            });
+            let began = Instant::now();
+            // The poll finds the message if this thread was stopped before it.
+            let received = other.poll().or_else(|| other.receive(LIMIT));
+            received.expect("a message");
+            shortest = shortest.min(began.elapsed());
+        });
+    }
+    // The thread would leave the socket alone for a millisecond.
+    assert!(shortest < POLLED * 7 / 8, "{shortest:?}");
 }

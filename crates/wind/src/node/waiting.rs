@@ -22,11 +22,15 @@ use std::time::{Duration, Instant};
 
 /// Time for which a waiting program polls the socket before it sleeps. A round trip on a local
 /// network takes less; waking up takes 5 to 8 µs more (`docs/perf-log.md`, 2026-11-25).
-const SPIN: Duration = Duration::from_micros(50);
+pub(super) const SPIN: Duration = Duration::from_micros(50);
 
 /// Time after a program's last wait from which the thread receives. A program that makes requests
 /// one after the other waits again within microseconds; a peer waits this long at most.
 const LINGER: Duration = Duration::from_micros(200);
+
+/// The same after the last [`Node::poll`]: a library below MPI polls again and again, and looks
+/// elsewhere between two polls.
+pub(super) const POLLED: Duration = Duration::from_millis(1);
 
 /// Wait of a program after which the thread no longer looks at it.
 const LONG_WAIT: Duration = Duration::from_millis(1);
@@ -46,6 +50,10 @@ pub struct Waiters {
     has_leader: AtomicBool,
     /// Time of the last begin or end of a wait, in ns from `start`.
     waited_at_ns: AtomicU64,
+    /// Time of the last [`Node::poll`], in ns from `start`; 0 before the first one.
+    polled_at_ns: AtomicU64,
+    /// The thread sleeps on the socket.
+    is_receiving: AtomicBool,
     /// The thread sleeps until it is called.
     is_parked: AtomicBool,
     /// The leader sleeps on the socket.
@@ -64,6 +72,8 @@ impl Waiters {
             followers: AtomicUsize::new(0),
             has_leader: AtomicBool::new(false),
             waited_at_ns: AtomicU64::new(0),
+            polled_at_ns: AtomicU64::new(0),
+            is_receiving: AtomicBool::new(false),
             is_parked: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
             load_at_ns: AtomicU64::new(0),
@@ -71,7 +81,8 @@ impl Waiters {
         }
     }
 
-    fn now_ns(&self) -> u64 {
+    /// Returns the time since the node's start, in ns.
+    pub fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 
@@ -86,6 +97,18 @@ impl Waiters {
             0 => Duration::MAX,
             at_ns => Duration::from_nanos(self.now_ns().saturating_sub(at_ns)),
         }
+    }
+
+    /// Returns the time for which the thread still leaves the socket to programs that come back.
+    fn absence(&self) -> Option<Duration> {
+        let polled_at_ns = self.polled_at_ns.load(Ordering::SeqCst);
+        let since_poll = Duration::from_nanos(self.now_ns().saturating_sub(polled_at_ns));
+        let after_poll = match polled_at_ns {
+            0 => None,
+            _ => POLLED.checked_sub(since_poll),
+        };
+        let after_wait = LINGER.checked_sub(self.since_wait());
+        after_poll.max(after_wait).filter(|left| !left.is_zero())
     }
 
     /// Returns the time for which a program polls before it sleeps.
@@ -249,6 +272,15 @@ pub fn ring(shared: &Shared) {
     }
 }
 
+/// Records that a program polls. Takes the socket from the thread if it sleeps there.
+pub fn note_poll(shared: &Shared) {
+    let now_ns = shared.waiters.now_ns();
+    shared.waiters.polled_at_ns.store(now_ns, Ordering::SeqCst);
+    if shared.waiters.is_receiving.load(Ordering::SeqCst) {
+        let _ = shared.bell.write(1);
+    }
+}
+
 /// Receives, sends and waits until the node ends: the node's thread.
 pub fn run(shared: &Shared) {
     let waiters = &shared.waiters;
@@ -264,11 +296,12 @@ pub fn run(shared: &Shared) {
             let _ = shared.bell.read();
             continue;
         }
-        if has_waiting || since_wait < LINGER {
-            let pause = match has_waiting {
-                true => LINGER,
-                false => LINGER - since_wait,
-            };
+        let pause = if has_waiting {
+            Some(LINGER)
+        } else {
+            waiters.absence()
+        };
+        if let Some(pause) = pause {
             lock(shared).expect_turn();
             sleep_and_show(shared, false, Some(pause));
             let _ = shared.bell.read();
@@ -281,7 +314,11 @@ pub fn run(shared: &Shared) {
             }
             state.time_to_timeout()
         };
-        sleep_and_show(shared, true, timeout);
+        waiters.is_receiving.store(true, Ordering::SeqCst);
+        if waiters.absence().is_none() {
+            sleep_and_show(shared, true, timeout);
+        }
+        waiters.is_receiving.store(false, Ordering::SeqCst);
         let _ = shared.bell.read();
     }
 }

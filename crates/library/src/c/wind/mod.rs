@@ -1,6 +1,7 @@
 //! C interface of Wind. `bindings/c/kumi_wind.h` documents the functions.
 
 mod memory;
+mod polling;
 
 use super::{text, write_message};
 use kumi_wind::{Class, Config, Message, Mode, Node, PeerId, WindError, random_epoch};
@@ -353,7 +354,12 @@ unsafe fn free_bytes(start: *const u8, length: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_wind_receive(node: *const Node, limit_ms: i64) -> *mut CMessage {
     // SAFETY: the caller guarantees it.
-    let Some(received) = unsafe { &*node }.receive(limit(limit_ms)) else {
+    let node = unsafe { &*node };
+    let received = match limit_ms {
+        0 => node.poll(),
+        _ => node.receive(limit(limit_ms)),
+    };
+    let Some(received) = received else {
         return ptr::null_mut();
     };
     let (header, header_bytes) = given_away(received.message.header);

@@ -1,0 +1,121 @@
+//! Calls that never wait, for a program that polls: a library below MPI does.
+
+use super::{
+    Class, Message, MessageId, Node, PeerId, Received, UNSENT_BYTES_MAX, WindError, waiting,
+};
+use crate::protocol::RegionKey;
+use crate::{Region, Secret};
+use kumi_multilink::secure::region_key;
+use kumi_sys::shared_memory::SharedMemory;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time after a message was taken in which a poll sends nothing by itself: the program's answer
+/// carries the acknowledgement. An MPI library returns to its program, and sends, within 5 us.
+const ANSWER: Duration = Duration::from_micros(10);
+
+impl Node {
+    /// Returns the next message of any peer, if there is one. Otherwise it receives. It sends what
+    /// is due, but not within [`ANSWER`] of the first message that was taken since it last sent.
+    pub fn poll(&self) -> Option<Received> {
+        let now_ns = self.shared.waiters.now_ns();
+        let mut state = self.state();
+        let mut received = state.next_message();
+        if received.is_none() {
+            waiting::note_poll(&self.shared);
+            if state.receive(&self.shared.socket) {
+                self.shared.changed.notify_all();
+            }
+            received = state.next_message();
+        }
+        let taken_ns = state.taken_ns.or(received.is_some().then_some(now_ns));
+        let is_answered_soon = |taken_ns| now_ns < taken_ns + ANSWER.as_nanos() as u64;
+        state.taken_ns = taken_ns.filter(|taken_ns| is_answered_soon(*taken_ns));
+        if state.taken_ns.is_none() {
+            state.transmit(&self.shared.socket);
+        }
+        received
+    }
+
+    /// Sends a message, or returns `None` if too much waits for the peer.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn try_send(&self, peer: PeerId, message: Message) -> Result<Option<MessageId>, WindError> {
+        let mut state = self.state();
+        state.check(peer)?;
+        if state.endpoint.unsent_bytes(peer) >= UNSENT_BYTES_MAX {
+            return Ok(None);
+        }
+        let sent = state.endpoint.send(peer, message)?;
+        if state.endpoint.is_worth_sending(peer) {
+            self.send_and_ring(&mut state);
+        }
+        Ok(Some(sent))
+    }
+
+    /// Returns the bytes to a peer that wait or are in flight.
+    pub fn unsent_bytes(&self, peer: PeerId) -> u64 {
+        self.state().endpoint.unsent_bytes(peer)
+    }
+
+    /// Returns whether a synchronous message has been placed in the peer's memory. It returns true
+    /// once.
+    ///
+    /// # Errors
+    /// As [`Self::wait_placed`].
+    pub fn is_placed(&self, peer: PeerId, number: u64) -> Result<bool, WindError> {
+        let message = MessageId {
+            is_ordered: Class::Synchronous.is_ordered(),
+            number,
+        };
+        let mut state = self.state();
+        match state.placed.remove(&(peer, message)) {
+            Some(result) => Ok(result.map(|()| true)?),
+            None => state.check(peer).map(|()| false),
+        }
+    }
+
+    /// Returns an error if the peer is lost.
+    ///
+    /// # Errors
+    /// The peer is lost.
+    pub fn check(&self, peer: PeerId) -> Result<(), WindError> {
+        self.state().check(peer)
+    }
+
+    /// Returns the address of a peer that is not lost.
+    pub fn peer_address(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.state().endpoint.address(peer)
+    }
+
+    /// Waits until something has happened since the number of changes was `seen`: a datagram
+    /// arrived, a timeout passed, or [`Self::wake`] was called. Returns the number of changes.
+    pub fn wait_change(&self, seen: u64, limit: Option<Duration>) -> u64 {
+        let changed = self.wait(limit, |state| {
+            Ok((state.changes != seen).then_some(state.changes))
+        });
+        changed.unwrap_or(seen)
+    }
+
+    /// Wakes the programs that wait in [`Self::wait_change`].
+    pub fn wake(&self) {
+        let mut state = self.state();
+        state.changes += 1;
+        waiting::ring(&self.shared);
+        self.shared.changed.notify_all();
+    }
+
+    /// Registers memory for access by peers, under a number and key of the program's choice.
+    /// Returns `None` if the number is in use.
+    pub fn register_as(&self, number: u32, key: RegionKey, memory: SharedMemory) -> Option<Region> {
+        let regions = &mut self.state().regions;
+        regions.register_as(number, Arc::new(memory), key)
+    }
+
+    /// Returns the key of a region that all processes of the job can derive from `number`.
+    pub fn derived_key(secret: &Secret, number: u64) -> RegionKey {
+        region_key(secret, number)
+    }
+}

@@ -1,0 +1,144 @@
+//! Operations of any length that a program starts, and polls until they are complete.
+
+use super::{Node, UNSENT_BYTES_MAX, WindError};
+use crate::protocol::{Atomic, Operation, PeerId, Place};
+use std::collections::VecDeque;
+
+/// Most parts of one transfer that are in flight. Parts of 1.3 KB make 2.7 MB, which is more than
+/// a receiver grants (`budget_bytes`).
+const OPEN_PARTS_MAX: usize = 2048;
+
+/// Memory of the program that a transfer reads or writes.
+pub trait LocalMemory {
+    /// Returns the `bytes` bytes at `offset`.
+    fn read(&self, offset: usize, bytes: usize) -> Vec<u8>;
+    /// Writes bytes at `offset`.
+    fn write(&mut self, offset: usize, bytes: &[u8]);
+}
+
+/// Kind of a transfer.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Put,
+    Get,
+    Atomic(Atomic),
+}
+
+/// A put, a get or an atomic operation in parts of one datagram. [`Node::advance`] starts the parts
+/// and takes their results.
+#[derive(Debug)]
+pub struct Transfer {
+    peer: PeerId,
+    place: Place,
+    kind: Kind,
+    bytes: usize,
+    started_bytes: usize,
+    /// Number and offset of each part that is in flight.
+    open: VecDeque<(u64, usize)>,
+    /// First error. No further part is started, and the results of the others are taken.
+    error: Option<WindError>,
+}
+
+impl Transfer {
+    fn new(peer: PeerId, place: Place, kind: Kind, bytes: usize) -> Self {
+        Self {
+            peer,
+            place,
+            kind,
+            bytes,
+            started_bytes: 0,
+            open: VecDeque::new(),
+            error: None,
+        }
+    }
+
+    /// Returns a transfer that writes `bytes` bytes at `place`.
+    pub fn put(peer: PeerId, place: Place, bytes: usize) -> Self {
+        Self::new(peer, place, Kind::Put, bytes)
+    }
+
+    /// Returns a transfer that reads `bytes` bytes at `place`.
+    pub fn get(peer: PeerId, place: Place, bytes: usize) -> Self {
+        Self::new(peer, place, Kind::Get, bytes)
+    }
+
+    /// Returns a transfer that changes the word at `place`. It writes the word of before to the
+    /// program's memory, in this machine's byte order.
+    pub fn atomic(peer: PeerId, place: Place, atomic: Atomic) -> Self {
+        Self::new(peer, place, Kind::Atomic(atomic), size_of::<u64>())
+    }
+
+    fn fail(&mut self, error: WindError) {
+        self.started_bytes = self.bytes;
+        self.error = self.error.take().or(Some(error));
+    }
+
+    /// Writes the result of a part to the program's memory.
+    fn finish(&self, offset: usize, result: &[u8], memory: &mut dyn LocalMemory) {
+        match self.kind {
+            Kind::Put => {}
+            Kind::Get => memory.write(offset, result),
+            Kind::Atomic(_) => {
+                let word: [u8; 8] = result.try_into().unwrap_or_default();
+                memory.write(0, &u64::from_be_bytes(word).to_ne_bytes());
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Starts parts of a transfer for which there is room, and takes results. Returns whether the
+    /// transfer is complete. It does not wait.
+    ///
+    /// # Errors
+    /// The peer refused the transfer or is lost. The transfer is complete then.
+    pub fn advance(
+        &self,
+        transfer: &mut Transfer,
+        memory: &mut dyn LocalMemory,
+    ) -> Result<bool, WindError> {
+        let mut state = self.state();
+        let part_bytes = state.endpoint.operation_bytes_max();
+        if let Err(lost) = state.check(transfer.peer) {
+            transfer.fail(lost);
+        }
+        while let Some((number, offset)) = transfer.open.front().copied() {
+            match state.take_result(transfer.peer, number) {
+                Ok(None) => break,
+                Ok(Some(result)) => transfer.finish(offset, &result, memory),
+                Err(error) => transfer.fail(error),
+            }
+            transfer.open.pop_front();
+        }
+        let mut has_started = false;
+        while transfer.started_bytes < transfer.bytes
+            && transfer.open.len() < OPEN_PARTS_MAX
+            && state.endpoint.unsent_bytes(transfer.peer) < UNSENT_BYTES_MAX
+        {
+            let offset = transfer.started_bytes;
+            let length = part_bytes.min(transfer.bytes - offset);
+            let operation = match transfer.kind {
+                Kind::Put => Operation::Put(memory.read(offset, length)),
+                Kind::Get => Operation::Get(length as u16),
+                Kind::Atomic(atomic) => Operation::Atomic(atomic),
+            };
+            let place = transfer.place.plus(offset as u64);
+            match state.start(transfer.peer, place, operation) {
+                Ok(number) => {
+                    transfer.open.push_back((number, offset));
+                    transfer.started_bytes += length;
+                    has_started = true;
+                }
+                Err(error) => transfer.fail(error.into()),
+            }
+        }
+        if has_started {
+            self.send_and_ring(&mut state);
+        }
+        let is_complete = transfer.open.is_empty() && transfer.started_bytes == transfer.bytes;
+        match transfer.error.take_if(|_| is_complete) {
+            Some(error) => Err(error),
+            None => Ok(is_complete),
+        }
+    }
+}
