@@ -41,7 +41,7 @@ impl Shared {
 
 impl Node {
     /// Returns the next message of any peer, if there is one. Otherwise it receives. It sends what
-    /// is due, but not within [`ANSWER`] of the first message that was taken since it last sent.
+    /// is due, but not within `ANSWER` of the first message that was taken since it last sent.
     pub fn poll(&self) -> Option<Received> {
         let now_ns = self.shared.start.elapsed().as_nanos() as u64;
         let mut state = self.state();
