@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Domains: a lock, the secret of the job, and the objects that share them. */
+/* Domains: a lock, the secret of the job, a thread of progress, and the objects that share them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "provider.h"
+
+/* Longest wait of the thread: the time in which a domain without endpoints is closed. */
+enum { THREAD_WAIT_MS = 100 };
+
+static void *make_progress(void *argument)
+{
+    struct domain *domain = argument;
+    uint64_t seen = 0;
+    lock(domain);
+    while (!domain->is_closing) {
+        progress(domain);
+        domain_wait(domain, &seen, THREAD_WAIT_MS);
+    }
+    unlock(domain);
+    return NULL;
+}
 
 static int domain_close(struct fid *fid)
 {
@@ -11,6 +27,12 @@ static int domain_close(struct fid *fid)
     if (domain->references > 0) {
         WARN(FI_LOG_DOMAIN, "%d objects of the domain are open: close them first\n", domain->references);
         return -FI_EBUSY;
+    }
+    if (domain->has_thread) {
+        lock(domain);
+        domain->is_closing = true;
+        unlock(domain);
+        pthread_join(domain->thread, NULL);
     }
     pthread_mutex_destroy(&domain->lock);
     explicit_bzero(domain->secret, sizeof domain->secret);
@@ -75,7 +97,7 @@ static struct fi_ops_domain domain_ops = {
 
 int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out, void *context)
 {
-    (void)fabric, (void)info;
+    (void)fabric;
     struct domain *domain = calloc(1, sizeof *domain);
     if (domain == NULL)
         return -FI_ENOMEM;
@@ -89,6 +111,12 @@ int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_doma
     domain->fid.fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &domain_fid_ops};
     domain->fid.ops = &domain_ops;
     domain->fid.mr = &region_ops;
+    bool is_automatic = info->domain_attr != NULL && info->domain_attr->data_progress == FI_PROGRESS_AUTO;
+    if (is_automatic && pthread_create(&domain->thread, NULL, make_progress, domain) != 0) {
+        free(domain);
+        return -FI_ENOMEM;
+    }
+    domain->has_thread = is_automatic;
     *out = &domain->fid;
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "provider.h"
 
@@ -34,8 +35,13 @@ int secret_read(uint8_t secret[KUMI_WIND_SECRET_BYTES])
     if (fi_param_get_str(&provider, "key", &path) != 0 || path == NULL)
         path = (char *)default_key;
     int outcome = kumi_wind_secret_read(path, secret, error, sizeof error);
-    if (outcome == KUMI_WIND_DONE)
+    if (outcome == KUMI_WIND_DONE) {
+        struct stat file;
+        if (stat(path, &file) == 0 && file.st_mode & 077)
+            FI_WARN_ONCE(&provider, FI_LOG_CORE, "%s is accessible to others (mode %o); run `chmod 600 %s`\n",
+                         path, file.st_mode & 0777, path);
         return 0;
+    }
     /* libfabric asks several times for one call of the program. */
     FI_WARN_ONCE(&provider, FI_LOG_CORE, "%s; FI_KUMI_KEY names another file\n", error);
     return -FI_ENODATA;

@@ -71,8 +71,6 @@ static int check_endpoint(const struct fi_ep_attr *hint)
 
 static int check_domain(const struct fi_domain_attr *hint)
 {
-    if (hint->data_progress == FI_PROGRESS_AUTO)
-        return refuse("domain_attr->data_progress", hint->data_progress, FI_PROGRESS_MANUAL);
     if (hint->cq_data_size > sizeof(uint64_t))
         return refuse("domain_attr->cq_data_size", hint->cq_data_size, sizeof(uint64_t));
     if (hint->mr_key_size > sizeof(uint64_t))
@@ -181,6 +179,10 @@ static void set_domain(struct fi_domain_attr *domain, const struct fi_info *info
     domain->threading = FI_THREAD_SAFE;
     domain->control_progress = FI_PROGRESS_AUTO;
     domain->data_progress = FI_PROGRESS_MANUAL;
+    if (hint != NULL && hint->control_progress != FI_PROGRESS_UNSPEC)
+        domain->control_progress = hint->control_progress;
+    if (hint != NULL && hint->data_progress != FI_PROGRESS_UNSPEC)
+        domain->data_progress = hint->data_progress;
     domain->resource_mgmt = FI_RM_ENABLED;
     domain->av_type = hint == NULL ? FI_AV_UNSPEC : hint->av_type;
     domain->mr_mode = info->caps & (FI_RMA | FI_ATOMIC) ? FI_MR_PROV_KEY : 0;

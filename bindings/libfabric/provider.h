@@ -9,9 +9,9 @@
  *            ├─ completion queues and counters
  *            └─ memory regions, registered at each endpoint's node
  *
- * One lock for each domain protects all of its objects. Progress is manual: reads of a completion
- * queue or a counter receive and send. Wind's own thread executes operations on memory regions,
- * acknowledges and retransmits without progress.
+ * One lock for each domain protects all of its objects. Reads of a completion queue or a counter
+ * make progress, and so does a thread of the domain if the program asks for automatic progress.
+ * Wind's own thread executes operations on memory regions, acknowledges and retransmits.
  */
 #ifndef PROVIDER_H
 #define PROVIDER_H
@@ -87,6 +87,10 @@ struct domain {
     uint64_t reports;
     uint32_t next_region;
     uint8_t secret[KUMI_WIND_SECRET_BYTES];
+    /* The thread of automatic progress. */
+    pthread_t thread;
+    bool has_thread;
+    bool is_closing;
 };
 
 struct vector {

@@ -29,7 +29,11 @@ static void info_claims(void)
     expect_true("a capability that is missing is not offered", is_refused(hints));
     hints = hints_new();
     hints->domain_attr->data_progress = FI_PROGRESS_AUTO;
-    expect_true("automatic progress is not offered", is_refused(hints));
+    expect_true("automatic progress is offered if it is asked for",
+                query(hints, NULL, NULL, 0, &found) == 0 &&
+                    found->domain_attr->data_progress == FI_PROGRESS_AUTO);
+    fi_freeinfo(found);
+    found = NULL;
     hints = hints_new();
     hints->domain_attr->mr_mode = 0;
     expect_true("memory access without the provider's keys is not offered", is_refused(hints));
@@ -301,6 +305,36 @@ static void thread_claims(void)
     expect_true("threads that send at once each keep their order", is_ordered);
 }
 
+/* A side with automatic progress takes messages while its program does nothing. */
+static void progress_claims(void)
+{
+    struct side side = {.is_automatic = true};
+    struct fi_cq_tagged_entry entry;
+    struct iovec buffer = {large, LARGE_BYTES};
+    struct fid_mr *region;
+    uint32_t value = 5, operand = 3;
+    side_open(&side);
+    fi_addr_t address = insert(&a, &side);
+    struct fi_msg_tagged message = {.msg_iov = &buffer, .iov_count = 1, .addr = address, .tag = 1};
+    memset(copy, 0, LARGE_BYTES);
+    fill(large, LARGE_BYTES, 3);
+    must("fi_trecv", fi_trecv(side.endpoint, copy, LARGE_BYTES, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
+    must("fi_tsendmsg", (int)fi_tsendmsg(a.endpoint, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION));
+    expect_true("automatic progress receives a long message",
+                await(&a, NULL, NULL, NULL) == 0 && memcmp(copy, large, LARGE_BYTES) == 0);
+    must("fi_mr_reg", fi_mr_reg(side.domain, &value, sizeof value, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0,
+                                &region, NULL));
+    must("fi_atomic",
+         fi_atomic(a.endpoint, &operand, 1, NULL, address, 0, fi_mr_key(region), FI_UINT32, FI_SUM, NULL));
+    expect_true("and executes an atomic operation of 32 bits",
+                await(&a, NULL, NULL, NULL) == 0 && value == 8);
+    expect_true("its completion waits for the program",
+                fi_cq_read(side.queue, &entry, 1) == 1 && entry.len == LARGE_BYTES);
+    must("fi_close", fi_close(&region->fid));
+    side_close(&side);
+    must("fi_av_remove", fi_av_remove(a.vector, &address, 1, 0));
+}
+
 int main(void)
 {
     struct fi_info *found = NULL;
@@ -327,6 +361,7 @@ int main(void)
     thread_claims();
     memory_claims();
     atomic_claims();
+    progress_claims();
 
     expect_true("a domain with open objects stays", fi_close(&b.domain->fid) == -FI_EBUSY);
     must("fi_tinject", fi_tinject(b.endpoint, "last", 5, b.other, 1));

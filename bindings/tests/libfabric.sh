@@ -74,6 +74,11 @@ claim "libfabric" "fi_info lists the provider" eval 'limit fi_info -p kumi >"$wo
 claim "libfabric" "an interface is chosen by its name" eval \
     'FI_KUMI_IFACE=lo limit fi_info -p kumi >"$work/stdout" && [ "$(grep -c domain: "$work/stdout")" = 1 ] &&
         ! FI_KUMI_IFACE=absent limit fi_info -p kumi >"$work/stdout" 2>&1'
+chmod 640 "$FI_KUMI_KEY"
+claim "libfabric" "a key file that others may read is named" eval \
+    'FI_LOG_LEVEL=warn limit fi_info -p kumi >"$work/stdout" 2>&1 &&
+        grep -q "cluster.key is accessible to others (mode 640)" "$work/stdout"'
+chmod 600 "$FI_KUMI_KEY"
 claim "libfabric" "without the key file, its absence is said" eval \
     '! FI_KUMI_KEY=/nonexistent FI_LOG_LEVEL=warn limit fi_info -p kumi >"$work/stdout" 2>&1 &&
         grep -q "cannot read cluster key /nonexistent.*kumi link keygen" "$work/stdout"'

@@ -48,7 +48,9 @@ void side_open(struct side *side)
     struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC};
     struct fi_cntr_attr counter = {.wait_obj = FI_WAIT_UNSPEC};
     struct fi_av_attr vector = {.type = FI_AV_MAP};
-    must("fi_getinfo", query(hints_new(), NULL, NULL, 0, &side->info));
+    struct fi_info *hints = hints_new();
+    hints->domain_attr->data_progress = side->is_automatic ? FI_PROGRESS_AUTO : FI_PROGRESS_UNSPEC;
+    must("fi_getinfo", query(hints, NULL, NULL, 0, &side->info));
     must("fi_fabric", fi_fabric(side->info->fabric_attr, &side->fabric, NULL));
     must("fi_domain", fi_domain(side->fabric, side->info, &side->domain, NULL));
     must("fi_av_open", fi_av_open(side->domain, &vector, &side->vector, NULL));

@@ -18,6 +18,8 @@
 enum { LARGE_BYTES = 16 << 20, LIMIT_MS = 10000 };
 
 struct side {
+    /* The side asks for automatic progress. */
+    bool is_automatic;
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;

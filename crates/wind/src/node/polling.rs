@@ -17,7 +17,7 @@ const ANSWER: Duration = Duration::from_micros(10);
 
 impl Node {
     /// Returns the next message of any peer, if there is one. Otherwise it receives. It sends what
-    /// is due, but not within [`ANSWER`] of the first message that was taken since it last sent.
+    /// is due, but not within `ANSWER` of the first message that was taken since it last sent.
     pub fn poll(&self) -> Option<Received> {
         let now_ns = self.shared.waiters.now_ns();
         let mut state = self.state();
