@@ -174,6 +174,10 @@ impl State {
                         .handle_datagram(from, datagram, regions, now_ns);
                 }
             }
+            // The kernel had no more.
+            if !self.datagrams.is_full() {
+                break;
+            }
         }
         let now_ns = self.now_ns();
         let is_due = self

@@ -15,6 +15,7 @@ use super::{Node, Shared, WindError, lock};
 use crate::protocol::Waiting;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
+use nix::unistd::{SysconfVar, sysconf};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -143,7 +144,9 @@ fn is_crowded() -> bool {
         .nth(3)
         .and_then(|field| field.split('/').next());
     let running = running.and_then(|count| count.parse::<usize>().ok());
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // All processors of the host, because the count of threads is that of the host as well.
+    let processors = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    let processors = processors.map_or(1, |count| count as usize);
     running.is_some_and(|running| running > processors)
 }
 
