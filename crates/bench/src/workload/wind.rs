@@ -227,6 +227,17 @@ fn one_sided(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<Stri
     let mut args = vec![time_ms(context, traffic.kind)];
     args.extend(sizes(traffic));
     let mut argv = mpi::mpirun(running, program, &args)?;
+    if running.hosts.kind() == "lab" {
+        // Each rank on the processor of its end, as the ends of the other variants.
+        let bind = [
+            "sh",
+            "-c",
+            "exec taskset -c $OMPI_COMM_WORLD_RANK \"$@\"",
+            "sh",
+        ];
+        let at = argv.len() - args.len() - 1;
+        argv.splice(at..at, bind.map(String::from));
+    }
     if running.variant == Variant::Oshmem {
         let device = format!("UCX_NET_DEVICES={}", running.device);
         // The hosts of a lab share one machine, whose memory would be the transport.

@@ -11,10 +11,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time after a message was taken in which a poll sends nothing by itself: the program's answer
-/// carries the acknowledgement. An MPI library returns to its program, and sends, within 5 us.
-const ANSWER: Duration = Duration::from_micros(10);
-
 impl Node {
     /// Returns the next message of any peer, if there is one. Otherwise it receives. It sends what
     /// is due, but not within `ANSWER` of the first message that was taken since it last sent.
@@ -29,10 +25,11 @@ impl Node {
             }
             received = state.next_message();
         }
-        let taken_ns = state.taken_ns.or(received.is_some().then_some(now_ns));
-        let is_answered_soon = |taken_ns| now_ns < taken_ns + ANSWER.as_nanos() as u64;
-        state.taken_ns = taken_ns.filter(|taken_ns| is_answered_soon(*taken_ns));
-        if state.taken_ns.is_none() {
+        let is_deferred = match received {
+            Some(_) => state.is_answered_soon(now_ns),
+            None => state.is_still_answered_soon(now_ns),
+        };
+        if !is_deferred {
             state.transmit(&self.shared.socket);
         }
         received

@@ -21,6 +21,10 @@ const BATCH_DATAGRAMS_MAX: usize = 60;
 /// Most system calls of one turn in each direction, so that the lock is free again soon.
 const TURN_CALLS_MAX: usize = 16;
 
+/// Time after something was taken in which nothing is sent by itself: the program's answer carries
+/// the acknowledgement. An MPI library returns to its program, and sends, within 5 µs.
+const ANSWER: Duration = Duration::from_micros(10);
+
 /// Result of an operation.
 type Answer = Result<Vec<u8>, Refused>;
 
@@ -250,6 +254,20 @@ impl State {
     /// Returns the window of the requests that the kernel executes for a peer.
     pub fn window(&self, peer: PeerId) -> Option<&KernelWindow> {
         self.windows.get(&peer).map(|(_, window)| window)
+    }
+
+    /// Records that the program takes something now. Returns whether its answer, within [`ANSWER`]
+    /// of the first thing that was taken since the last transmission, may carry acknowledgements.
+    pub fn is_answered_soon(&mut self, now_ns: u64) -> bool {
+        self.taken_ns.get_or_insert(now_ns);
+        self.is_still_answered_soon(now_ns)
+    }
+
+    /// As [`Self::is_answered_soon`], if the program takes nothing now.
+    pub fn is_still_answered_soon(&mut self, now_ns: u64) -> bool {
+        let is_soon = |taken_ns: &u64| now_ns < taken_ns + ANSWER.as_nanos() as u64;
+        self.taken_ns = self.taken_ns.filter(is_soon);
+        self.taken_ns.is_some()
     }
 
     /// Sends what the endpoint has to send, in batches of datagrams to one peer.

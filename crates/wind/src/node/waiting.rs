@@ -239,13 +239,18 @@ impl Node {
         let spin = shared.waiters.spin();
         loop {
             let mut state = self.state();
-            let has_changed = state.turn(&shared.socket);
+            let has_changed = state.receive(&shared.socket);
             if has_changed && shared.waiters.followers.load(Ordering::SeqCst) > 0 {
                 shared.changed.notify_all();
             }
             if let Some(value) = poll(&mut state)? {
+                if !state.is_answered_soon(shared.waiters.now_ns()) || state.endpoint.is_awaited() {
+                    state.transmit(&shared.socket);
+                }
                 return Ok(value);
             }
+            state.taken_ns = None;
+            state.transmit(&shared.socket);
             let elapsed = began.elapsed();
             if limit.is_some_and(|limit| elapsed >= limit) {
                 return Err(WindError::Late(limit.unwrap_or_default()));

@@ -12,6 +12,8 @@
 //! Memory that messages occupy until the program takes them counts as credit in use, so a program
 //! that does not read stops its senders.
 
+use crate::protocol::pressure::SENDERS_MIN;
+
 /// The credit of all peers.
 #[derive(Debug)]
 pub struct Budget {
@@ -20,6 +22,8 @@ pub struct Budget {
     budget_bytes: u64,
     least_bytes: u64,
     scheduled_bytes: u64,
+    /// Share of both that the senders may have (`pressure.rs`).
+    pub factor: f64,
 }
 
 /// The state of one peer, in bytes since the session began.
@@ -51,16 +55,27 @@ impl Budget {
             budget_bytes: budget_bytes.max(u64::from(datagram_bytes)),
             least_bytes: u64::from(datagram_bytes),
             scheduled_bytes: 0,
+            factor: 1.0,
         }
+    }
+
+    fn reduced(&self, bytes: u64, wanting: usize) -> u64 {
+        if wanting < SENDERS_MIN as usize {
+            return bytes;
+        }
+        (bytes as f64 * self.factor) as u64
     }
 
     /// Returns the grant that a peer may have. `before` is its recorded demand, `wanting` the
     /// number of peers that want more than they were granted.
     pub fn offer(&self, before: Demand, now: Demand, wanting: usize) -> u64 {
         let others = self.scheduled_bytes - before.scheduled(self.first_bytes);
-        let free = self.budget_bytes.saturating_sub(others);
-        let share = (self.budget_bytes / wanting.max(1) as u64).max(self.least_bytes);
-        let base = now.used - now.held.min(now.used) + self.first_bytes;
+        let budget_bytes = self
+            .reduced(self.budget_bytes, wanting)
+            .max(self.least_bytes);
+        let free = budget_bytes.saturating_sub(others);
+        let share = (budget_bytes / wanting.max(1) as u64).max(self.least_bytes);
+        let base = now.used - now.held.min(now.used) + self.reduced(self.first_bytes, wanting);
         // Up to one first grant beyond the demand, so that the next short message needs no request.
         let wanted = now.wanted.max(now.used) + self.first_bytes;
         (base + share.min(free)).min(wanted).max(now.granted)

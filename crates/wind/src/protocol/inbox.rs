@@ -369,6 +369,7 @@ impl Inbox {
         out.push(Delivered {
             number,
             is_ordered,
+            is_synchronous: segment.class == Class::Synchronous,
             refused: None,
             message: Some(Delivery {
                 class: segment.class,
@@ -433,6 +434,7 @@ impl Inbox {
         out.push(Delivered {
             number,
             is_ordered,
+            is_synchronous: incoming.class == Class::Synchronous,
             refused,
             message: notifies.then(|| incoming.into_delivery()),
         });
@@ -470,6 +472,8 @@ pub struct Delivered {
     pub number: u64,
     /// The message has a place in the order.
     pub is_ordered: bool,
+    /// The sender waits for it.
+    pub is_synchronous: bool,
     /// Reason why the data was not written.
     pub refused: Option<Refused>,
     /// The message, if its mode notifies the program.

@@ -8,7 +8,7 @@
 //!                                          ├─ requests    operations that kernels execute
 //!                                          ├─ recovery    packets in flight, loss by time, probes
 //!                                          └─ window      congestion: delay and loss
-//!   Endpoint ── credit of all peers ────► Budget
+//!   Endpoint ── credit of all peers ────► Budget, Pressure
 //! ```
 //!
 //! `docs/spec/wind.md` is the specification of the format and of the rules.
@@ -22,6 +22,7 @@ mod memory;
 mod model;
 mod operations;
 mod outbox;
+mod pressure;
 mod ranges;
 mod recovery;
 mod requests;

@@ -4,7 +4,7 @@ use super::Endpoint;
 use super::peer::{Candidate, Dial, InitName};
 use super::terms::{Event, Lost, PeerId};
 use crate::protocol::handshake::{self, Initiator, Params};
-use crate::protocol::session::{ACK_DELAY_NS, Session};
+use crate::protocol::session::{ACK_DELAY_STATED_NS, Session};
 use crate::protocol::wire::Header;
 use std::hash::Hash;
 
@@ -47,7 +47,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             index,
             datagram_bytes_max: self.config.datagram_bytes_max,
             granted_bytes: self.config.first_bytes,
-            ack_delay_us: (ACK_DELAY_NS / 1000) as u32,
+            ack_delay_us: (ACK_DELAY_STATED_NS / 1000) as u32,
             seal: self.config.seal,
         }
     }
@@ -110,7 +110,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             expires_ns: now_ns + self.config.lost_after_ns,
         };
         self.indices.insert(own.index, id);
-        if let Some(replaced) = peer.candidate.replace(candidate) {
+        if let Some(replaced) = peer.candidate.replace(Box::new(candidate)) {
             self.indices.remove(&replaced.index);
         }
         self.touch(id);

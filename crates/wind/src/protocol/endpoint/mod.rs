@@ -27,6 +27,7 @@ use crate::protocol::diff;
 use crate::protocol::inbox::Delivery;
 use crate::protocol::model::{Class, Mode, Operation, Place, Regions};
 use crate::protocol::outbox::{ITEM_COST_BYTES, Message, Outbox};
+use crate::protocol::pressure::Pressure;
 use crate::protocol::session::{Happening, STATE_BYTES, Session, Unusable, operation_name};
 use crate::protocol::wire::{HEADER_BYTES, Header, Kind, OPERATION_HEAD_BYTES, Segment};
 use establish::DIAL_MAX_NS;
@@ -45,6 +46,7 @@ pub struct Endpoint<A> {
     next_peer: u32,
     next_index: u32,
     budget: Budget,
+    pressure: Pressure,
     wanting: BTreeSet<PeerId>,
     ready: VecDeque<PeerId>,
     timers: BTreeSet<(u64, PeerId)>,
@@ -80,6 +82,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             indices: HashMap::new(),
             next_peer: 0,
             budget,
+            pressure: Pressure::default(),
             wanting: BTreeSet::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -146,6 +149,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             demand,
             queued_bytes: 0,
             taken_bytes: 0,
+            interval: 0,
             timer_ns: None,
             is_ready: false,
         };
@@ -241,6 +245,13 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         session.is_none_or(Session::is_worth_sending)
     }
 
+    /// Returns whether a peer waits for something that is to be sent.
+    pub fn is_awaited(&self) -> bool {
+        let ready = self.ready.iter().filter_map(|id| self.peers.get(id));
+        let mut sessions = ready.filter_map(|peer| peer.session.as_ref());
+        !self.responses.is_empty() || sessions.any(Session::is_awaited)
+    }
+
     /// Returns the bytes of messages and operations to a peer that wait or are in flight.
     pub fn unsent_bytes(&self, peer: PeerId) -> u64 {
         let Some(peer) = self.peers.get(&peer) else {
@@ -324,11 +335,20 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
                 index,
                 init,
                 ..
-            } = candidate;
+            } = *candidate;
             let Some(established) = self.establish(id, session, index, Some(init)) else {
                 return;
             };
             id = established;
+        }
+        if let Some(peer) = self.peers.get_mut(&id) {
+            if let Some(session) = &mut peer.session {
+                let missing = std::mem::take(&mut session.missing);
+                let rtt_ns = session.rtt().smoothed_ns();
+                let counted = peer.interval;
+                peer.interval = self.pressure.note(counted, missing, rtt_ns, now_ns);
+                self.budget.factor = self.pressure.factor();
+            }
         }
         if let Some(session) = self.peers.get_mut(&id).and_then(|p| p.session.as_mut()) {
             session.look(regions, now_ns, &mut happenings);
@@ -499,7 +519,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             let Some(peer) = self.peers.get_mut(&id) else {
                 continue;
             };
-            let expired = |candidate: &mut Candidate| candidate.expires_ns <= now_ns;
+            let expired = |candidate: &mut Box<Candidate>| candidate.expires_ns <= now_ns;
             if let Some(candidate) = peer.candidate.take_if(expired) {
                 self.indices.remove(&candidate.index);
                 if peer.session.is_none() && peer.dial.is_none() {

@@ -40,7 +40,7 @@ pub struct Peer<A> {
     pub session_index: Option<u32>,
     /// Init that began the session, if the peer began it.
     pub session_init: Option<InitName>,
-    pub candidate: Option<Candidate>,
+    pub candidate: Option<Box<Candidate>>,
     pub dial: Option<Dial>,
     /// Messages and operations before the first session.
     pub waiting: Outbox,
@@ -50,6 +50,8 @@ pub struct Peer<A> {
     pub demand: Demand,
     /// Bytes of delivered messages that the program has not taken.
     pub queued_bytes: u64,
+    /// Interval of the losses in which the peer was counted last.
+    pub interval: u64,
     /// Bytes of messages that the program has taken since the last grant.
     pub taken_bytes: u64,
     pub timer_ns: Option<u64>,

@@ -26,6 +26,10 @@ use std::collections::{BTreeMap, VecDeque};
 /// of the loss detection, so a held acknowledgement is no loss.
 pub const ACK_DELAY_NS: u64 = 50_000;
 
+/// Longest time that the peer is told, in ns: a program that was just given something may carry the
+/// acknowledgement with its answer, and the node's thread sends it after 200 µs otherwise.
+pub const ACK_DELAY_STATED_NS: u64 = ACK_DELAY_NS + 200_000;
+
 /// Packets after which an acknowledgement is due at once.
 const ACK_EVERY: u32 = 8;
 
@@ -128,6 +132,8 @@ pub struct Session {
     rejections: BTreeMap<(bool, u64), Refused>,
     rejections_to_send: VecDeque<(bool, u64)>,
     message_bytes_max: u32,
+    /// Packets that are missing since this was taken, without those that arrived late.
+    pub missing: i64,
     /// Time at which an authentic packet arrived last, in ns.
     pub heard_at_ns: u64,
     is_closing: bool,
@@ -173,6 +179,7 @@ impl Session {
             rejections: BTreeMap::new(),
             rejections_to_send: VecDeque::new(),
             message_bytes_max,
+            missing: 0,
             heard_at_ns: now_ns,
             is_closing: false,
         }
@@ -204,6 +211,12 @@ impl Session {
             self.granted_bytes = granted_bytes;
             self.dirty.grant = true;
         }
+    }
+
+    /// Returns whether the peer waits for something that is to be sent: a placed message, the answer
+    /// of an operation, or a rejection. An acknowledgement may wait for the program's next message.
+    pub fn is_awaited(&self) -> bool {
+        self.dirty.placed || self.executed.is_ready() || !self.rejections_to_send.is_empty()
     }
 
     /// Returns whether a message that was just submitted should be sent at once: nothing is in
@@ -263,6 +276,16 @@ impl Session {
         let is_eliciting = records.iter().any(Record::is_eliciting);
         // The packet counts as received before its records are handled: a violation ends the
         // session in any case.
+        let next = self
+            .received
+            .descending()
+            .next()
+            .map_or(0, |range| range.end);
+        // A packet beyond the next one leaves a gap, and an earlier one fills a part of one.
+        self.missing += match header.number.checked_sub(next) {
+            Some(gap) => i64::try_from(gap).unwrap_or(i64::MAX / 4),
+            None => -1,
+        };
         self.received.insert(header.number..header.number + 1);
         self.received.keep_highest(RECEIVED_RANGES_MAX);
         if is_eliciting {
@@ -387,7 +410,7 @@ impl Session {
 
     fn note_delivered(&mut self, delivered: Vec<Delivered>, out: &mut Vec<Happening>) {
         for delivered in delivered {
-            self.dirty.placed |= delivered.is_ordered;
+            self.dirty.placed |= delivered.is_synchronous;
             if let Some(reason) = delivered.refused {
                 let name = (delivered.is_ordered, delivered.number);
                 self.rejections.insert(name, reason);

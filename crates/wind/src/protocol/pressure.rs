@@ -1,0 +1,140 @@
+//! Losses before the receiver's port, which all its senders cause together.
+//!
+//! ```text
+//!   in each interval of two round trips, with 4 senders or more:
+//!     missing > packets / 256:  f ← max(0.7 f, 1/256)
+//!     otherwise:                f ← min(2 f, 1) until the first reduction, then min(1.02 f, 1)
+//!
+//!   f begins at 1/16; first grant and budget of `credit.rs` are multiplied by it while 4 peers or
+//!   more want credit
+//! ```
+//!
+//! The windows of many senders cannot avoid an overflow: each has two datagrams at least. Their
+//! credit can, and only the receiver sees all of them. With fewer senders the windows suffice, and
+//! random losses must not stop them.
+
+/// Senders from which on losses count.
+pub const SENDERS_MIN: u32 = 4;
+
+/// Packets for each missing one, above which the credit is reduced.
+const PACKETS_PER_LOSS: u64 = 256;
+
+const REDUCTION: f64 = 0.7;
+const GROWTH: f64 = 1.02;
+const FACTOR_MIN: f64 = 1.0 / 256.0;
+const FACTOR_FIRST: f64 = 1.0 / 16.0;
+
+/// Least interval, in ns: on a local network a busy host is late by this much.
+const INTERVAL_MIN_NS: u64 = 1_000_000;
+
+/// Observes the packets of all peers.
+#[derive(Debug)]
+pub struct Pressure {
+    factor: f64,
+    has_reduced: bool,
+    /// Number of the running interval, from 1.
+    interval: u64,
+    began_ns: u64,
+    packets: u64,
+    /// Packets that are missing, without those that arrived late.
+    missing: i64,
+    senders: u32,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self {
+            factor: FACTOR_FIRST,
+            has_reduced: false,
+            interval: 1,
+            began_ns: 0,
+            packets: 0,
+            missing: 0,
+            senders: 0,
+        }
+    }
+}
+
+impl Pressure {
+    /// Returns the share of the credit that the senders may have.
+    pub fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// Takes a packet of a peer, which showed that `missing` earlier ones are missing; a late one
+    /// is -1. `counted` is the interval in which the peer was counted last. Returns the running
+    /// interval.
+    pub fn note(&mut self, counted: u64, missing: i64, rtt_ns: u64, now_ns: u64) -> u64 {
+        self.packets += 1;
+        self.missing += missing;
+        self.senders += u32::from(counted != self.interval);
+        let running = self.interval;
+        if now_ns.saturating_sub(self.began_ns) >= (2 * rtt_ns).max(INTERVAL_MIN_NS) {
+            self.end(now_ns);
+        }
+        running
+    }
+
+    fn end(&mut self, now_ns: u64) {
+        let lost = u64::try_from(self.missing).unwrap_or_default();
+        let has_overflow = self.senders >= SENDERS_MIN && lost * PACKETS_PER_LOSS > self.packets;
+        self.has_reduced |= has_overflow;
+        self.factor = match (has_overflow, self.has_reduced) {
+            (true, _) => (self.factor * REDUCTION).max(FACTOR_MIN),
+            (false, true) => (self.factor * GROWTH).min(1.0),
+            (false, false) => (self.factor * 2.0).min(1.0),
+        };
+        *self = Self {
+            factor: self.factor,
+            has_reduced: self.has_reduced,
+            interval: self.interval + 1,
+            began_ns: now_ns,
+            ..Self::default()
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One interval with packets of `senders` peers, of which `missing` are missing.
+    fn interval(pressure: &mut Pressure, senders: u64, missing: i64, now_ns: &mut u64) {
+        for sender in 0..senders {
+            let late = if sender == 0 { missing } else { 0 };
+            pressure.note(0, late, 0, *now_ns);
+        }
+        *now_ns += 2 * INTERVAL_MIN_NS;
+        pressure.note(pressure.interval, 0, 0, *now_ns);
+    }
+
+    #[test]
+    fn factor__losses_of_many_senders__falls_and_recovers() {
+        let (mut pressure, mut now_ns) = (Pressure::default(), 0);
+        for _ in 0..50 {
+            interval(&mut pressure, 8, 2, &mut now_ns);
+        }
+        assert_eq!(pressure.factor(), FACTOR_MIN);
+        for _ in 0..400 {
+            interval(&mut pressure, 8, 0, &mut now_ns);
+        }
+        assert_eq!(pressure.factor(), 1.0);
+    }
+
+    #[test]
+    fn factor__losses_of_few_senders_or_late_packets__stays() {
+        let (mut pressure, mut now_ns) = (Pressure::default(), 0);
+        for _ in 0..50 {
+            interval(&mut pressure, 3, 2, &mut now_ns);
+        }
+        for _ in 0..50 {
+            // Overtaken, and then there.
+            pressure.note(0, 3, 0, now_ns);
+            for _ in 0..3 {
+                pressure.note(0, -1, 0, now_ns);
+            }
+            interval(&mut pressure, 8, 0, &mut now_ns);
+        }
+        assert_eq!(pressure.factor(), 1.0);
+    }
+}
