@@ -109,6 +109,18 @@ struct kumi_wind_region;
 struct kumi_wind_node *kumi_wind_open(const char *address, const uint8_t secret[KUMI_WIND_SECRET_BYTES],
                                       char *error, size_t error_bytes);
 
+/*
+ * As above, with sessions that are authenticated and not encrypted: for networks in which nobody else
+ * may read. All processes of a job open their nodes in the same way. On hosts with `kumi wind up` the
+ * kernel executes the operations of peers, also while this process computes or is stopped.
+ */
+struct kumi_wind_node *kumi_wind_open_trusted(const char *address,
+                                              const uint8_t secret[KUMI_WIND_SECRET_BYTES], char *error,
+                                              size_t error_bytes);
+
+/* Returns 1 if the kernel of this host executes the operations of peers, and otherwise 0. */
+int kumi_wind_has_kernel(const struct kumi_wind_node *node);
+
 /* Returns the UDP port of a node. */
 int kumi_wind_port(const struct kumi_wind_node *node);
 
@@ -163,6 +175,15 @@ int kumi_wind_put(const struct kumi_wind_node *node, uint32_t peer, const struct
 /* Writes the bytes of `now` that differ from `twin`. They are there when this returns. */
 int kumi_wind_put_diff(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
                        const void *twin, const void *now, size_t bytes, char *error, size_t error_bytes);
+
+/*
+ * Writes the same bytes to a place of each of `count` peers. They are there when this returns. Long data
+ * is passed on from each peer to the next one, so each link carries it once. A failure is that of the
+ * first peer that failed; the others have the bytes.
+ */
+int kumi_wind_put_to_all(const struct kumi_wind_node *node, const uint32_t *peers,
+                         const struct kumi_wind_place *places, size_t count, const void *data, size_t bytes,
+                         char *error, size_t error_bytes);
 
 /* Reads bytes of the peer's memory. */
 int kumi_wind_get(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,

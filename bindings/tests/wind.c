@@ -169,6 +169,18 @@ int main(void)
                                     "b", 1, error, sizeof error) == KUMI_WIND_ARGUMENT &&
                     strstr(error, "invalid mode 2 of a diff") != NULL);
 
+    const uint32_t peers[] = {peer, peer};
+    struct kumi_wind_place places[] = {place, place};
+    places[1].offset = 100;
+    int spread = kumi_wind_put_to_all(one, peers, places, 2, "all", 3, error, sizeof error);
+    expect_true("a put to all is at each place", spread == KUMI_WIND_DONE && memcmp(memory, "all", 3) == 0 &&
+                                                     memcmp(memory + 100, "all", 3) == 0);
+    uint8_t secret[KUMI_WIND_SECRET_BYTES] = {7};
+    struct kumi_wind_node *trusted = kumi_wind_open_trusted("127.0.0.1:0", secret, error, sizeof error);
+    expect_true("a node without encryption opens, and states its executor",
+                trusted != NULL && (kumi_wind_has_kernel(trusted) | 1) == 1);
+    kumi_wind_close(trusted);
+
     place.offset = 1 << 16;
     expect_true("a place out of the region is refused",
                 kumi_wind_put(one, peer, &place, "a", 1, error, sizeof error) == KUMI_WIND_REFUSED &&

@@ -24,6 +24,7 @@ Different threads may use one node. A forked process must not use its parent's n
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any, Literal, NamedTuple
 
@@ -75,6 +76,20 @@ class _Message(ctypes.Structure):
 
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kumi_wind_open": (c_void_p, [ctypes.c_char_p, ctypes.c_char_p, *_library._SAY]),
+    "kumi_wind_open_trusted": (c_void_p, [ctypes.c_char_p, ctypes.c_char_p, *_library._SAY]),
+    "kumi_wind_has_kernel": (ctypes.c_int, [c_void_p]),
+    "kumi_wind_put_to_all": (
+        ctypes.c_int,
+        [
+            c_void_p,
+            POINTER(c_uint32),
+            POINTER(_Place),
+            c_size_t,
+            ctypes.c_char_p,
+            c_size_t,
+            *_library._SAY,
+        ],
+    ),
     "kumi_wind_port": (ctypes.c_int, [c_void_p]),
     "kumi_wind_close": (None, [c_void_p]),
     "kumi_wind_connect": (
@@ -237,19 +252,22 @@ class Node:
     Args:
         address: address and UDP port of the node.
         secret: 32 bytes, the same in all processes of the job.
+        trusted: sessions are authenticated and not encrypted, so that the kernel of a host with
+            ``kumi wind up`` executes the operations of peers. The same in all processes.
 
     Raises:
         WindError: the address is invalid or in use.
         ValueError: the secret has another length.
     """
 
-    def __init__(self, address: str, secret: bytes) -> None:
+    def __init__(self, address: str, secret: bytes, *, trusted: bool = False) -> None:
         self._pointer: int | None = None
         if len(secret) != _SECRET_BYTES:
             raise ValueError(f"secret has {len(secret)} bytes: expected {_SECRET_BYTES}")
         self._library = _load()
         error = _Error()
-        self._pointer = self._library.kumi_wind_open(address.encode(), secret, *error.arguments)
+        opens = self._library.kumi_wind_open_trusted if trusted else self._library.kumi_wind_open
+        self._pointer = opens(address.encode(), secret, *error.arguments)
         if not self._pointer:
             raise WindError(error.text)
         self._regions: list[Region] = []
@@ -267,6 +285,11 @@ class Node:
                 region.close()
             self._library.kumi_wind_close(self._pointer)
             self._pointer = None
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether the kernel of this host executes the operations of peers."""
+        return bool(self._library.kumi_wind_has_kernel(self._pointer))
 
     @property
     def port(self) -> int:
@@ -396,6 +419,20 @@ class Node:
             outcome = self._library.kumi_wind_put_diff(
                 self._pointer, peer, at, twin, data, len(data), *error.arguments
             )
+        error.check(outcome)
+
+    def put_to_all(self, targets: Sequence[tuple[int, bytes]], data: bytes, offset: int = 0) -> None:
+        """Writes ``data`` to a region of each peer: pairs of a peer and its place.
+
+        Long data is passed on from each peer to the next one, so each link carries it once. An
+        exception is that of the first peer that failed; the others have the data.
+        """
+        error, count = _Error(), len(targets)
+        peers = (c_uint32 * count)(*(peer for peer, _ in targets))
+        places = (_Place * count)(*(_at(place, offset) for _, place in targets))
+        outcome = self._library.kumi_wind_put_to_all(
+            self._pointer, peers, places, count, data, len(data), *error.arguments
+        )
         error.check(outcome)
 
     def get(self, peer: int, place: bytes, length: int, offset: int = 0) -> bytes:

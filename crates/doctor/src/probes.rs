@@ -111,6 +111,7 @@ pub fn all() -> Vec<Finding> {
             ),
         ),
         tcp(),
+        wind(),
         optional("mptcp", Missing, "MPTCP as a rival in kumi bench", mptcp()),
         optional(
             "cubic",
@@ -267,6 +268,29 @@ fn tcp() -> Finding {
         state,
         purpose: format!("kumi tcp and kumi run: {reason}"),
         remedy: remedy.map(String::from),
+        vital: false,
+    }
+}
+
+/// Returns whether `kumi wind up` works here. The program is loaded and released.
+fn wind() -> Finding {
+    let (state, reason, remedy) = match kumi_placement::Program::load() {
+        Ok(_) => (
+            State::Ok,
+            "the kernel can execute operations".to_owned(),
+            None,
+        ),
+        Err(error) => (
+            State::Degraded,
+            format!("programs execute the operations of their peers: {error}"),
+            Some("run kumi as root, on Linux 5.17 or later".to_owned()),
+        ),
+    };
+    Finding {
+        feature: "wind".into(),
+        state,
+        purpose: format!("kumi wind up: {reason}"),
+        remedy,
         vital: false,
     }
 }

@@ -91,11 +91,15 @@ pub enum Variant {
     MpiOneSided,
     /// Open MPI's OpenSHMEM over TCP.
     Oshmem,
+    /// Open MPI over libfabric with the provider `kumi`, encrypted.
+    MpiFabricKumi,
+    /// Open MPI over libfabric with its provider for TCP.
+    MpiFabricTcp,
 }
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -127,6 +131,8 @@ impl Variant {
         Self::TcpSpin,
         Self::MpiOneSided,
         Self::Oshmem,
+        Self::MpiFabricKumi,
+        Self::MpiFabricTcp,
     ];
 
     /// Returns the name in plans and tables.
@@ -163,6 +169,8 @@ impl Variant {
             Self::TcpSpin => "tcp-spin",
             Self::MpiOneSided => "mpi-one-sided",
             Self::Oshmem => "oshmem",
+            Self::MpiFabricKumi => "mpi-fabric-kumi",
+            Self::MpiFabricTcp => "mpi-fabric-tcp",
         }
     }
 
@@ -233,6 +241,8 @@ pub struct Running<'a> {
     pub congestion_control: &'static str,
     /// File with the secret of Wind, the same on every host.
     pub secret: Option<String>,
+    /// Folder of the libfabric provider; `None` for where libfabric finds it itself.
+    pub provider: Option<String>,
 }
 
 impl<'a> Running<'a> {
@@ -259,6 +269,7 @@ impl<'a> Running<'a> {
             wraps_ranks: false,
             congestion_control: CONGESTION_CONTROL,
             secret: None,
+            provider: None,
         };
         // Otherwise, a run would inherit ssthresh and RTT from the variant that ran before it.
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
@@ -269,7 +280,9 @@ impl<'a> Running<'a> {
             | Variant::UdpSpin
             | Variant::TcpSpin
             | Variant::MpiOneSided
-            | Variant::Oshmem => {}
+            | Variant::Oshmem
+            | Variant::MpiFabricTcp => {}
+            Variant::MpiFabricKumi => wind::start_fabric(&mut running)?,
             variant if wind::is_wind(variant) => wind::start(&mut running)?,
             Variant::Rr => round_robin::start(&mut running, false)?,
             Variant::RrTuned => round_robin::start(&mut running, true)?,
@@ -436,7 +449,8 @@ mod tests {
              kumi-plain, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, \
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
              kumi-tcp-no-band, kumi-link-tcp, kumi-coll, wind, wind-spin, wind-plain, \
-             wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem"
+             wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
+             mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

@@ -7,7 +7,7 @@
 use super::pingpong::measurement;
 use super::pingpong_ends::RoundTrips;
 use super::{Context, Measurement};
-use crate::variant::Running;
+use crate::variant::{Running, Variant};
 use anyhow::Context as _;
 use kumi_command::programs::install;
 
@@ -112,6 +112,7 @@ pub fn mpirun_on(
         .map(String::from),
     );
     let agent = hosts.mpi_agent()?;
+    argv.extend(fabric(running));
     for (key, value) in [
         ("plm_rsh_agent", agent.as_str()),
         ("btl", "tcp,self"),
@@ -134,6 +135,35 @@ pub fn mpirun_on(
     argv.push(format!("{folder}/{}", program.name));
     argv.extend_from_slice(args);
     Ok(argv)
+}
+
+/// Returns the options of Open MPI by which its messages pass libfabric, if the variant has it.
+fn fabric(running: &Running<'_>) -> Vec<String> {
+    let provider = match running.variant {
+        Variant::MpiFabricKumi => "kumi",
+        Variant::MpiFabricTcp => "tcp;ofi_rxm",
+        _ => return Vec::new(),
+    };
+    let mut options = Vec::new();
+    for (key, value) in [
+        ("pml", "cm"),
+        ("mtl", "ofi"),
+        ("mtl_ofi_provider_include", provider),
+    ] {
+        options.extend(["--mca", key, value].map(String::from));
+    }
+    let mut export = |name: &str, value: &str| {
+        options.extend(["-x".to_owned(), format!("{name}={value}")]);
+    };
+    export("FI_TCP_IFACE", &running.device);
+    export("FI_KUMI_IFACE", &running.device);
+    if let Some(file) = &running.secret {
+        export("FI_KUMI_KEY", file);
+    }
+    if let Some(folder) = &running.provider {
+        export("FI_PROVIDER_PATH", folder);
+    }
+    options
 }
 
 /// Returns a script that compiles the program in `folder`, unless it exists there. The folder is

@@ -115,6 +115,33 @@ pub unsafe extern "C" fn kumi_wind_put(
 /// See `kumi_wind.h`.
 ///
 /// # Safety
+/// `node` is a node, `peers` and `places` have `count` entries, `data` has `bytes` bytes, and
+/// `error` room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_put_to_all(
+    node: *const Node,
+    peers: *const u32,
+    places: *const CPlace,
+    count: usize,
+    data: *const u8,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees all of them.
+    let (node, data) = unsafe { (&*node, copied(data, bytes)) };
+    let targets: Vec<(PeerId, Place)> = (0..count)
+        // SAFETY: the caller guarantees `count` entries of both.
+        .map(|index| unsafe { (PeerId(*peers.add(index)), (*places.add(index)).into()) })
+        .collect();
+    let result = node.put_to_all(&targets, &data).map_err(Failure::from);
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(result, error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
 /// `node` is a node, `place` a place, `twin` and `now` have `bytes` bytes, and `error` room for
 /// `error_bytes`.
 #[unsafe(no_mangle)]

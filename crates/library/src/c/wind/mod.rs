@@ -4,7 +4,7 @@ mod memory;
 mod polling;
 
 use super::{text, write_message};
-use kumi_wind::{Class, Config, Message, Mode, Node, PeerId, WindError, random_epoch};
+use kumi_wind::{Class, Config, Message, Mode, Node, PeerId, Seal, WindError, random_epoch};
 use memory::CPlace;
 use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
@@ -130,6 +130,34 @@ pub unsafe extern "C" fn kumi_wind_open(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Node {
+    // SAFETY: the caller guarantees all of them.
+    unsafe { open(address_text, secret, Seal::Encrypt, error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// As [`kumi_wind_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_open_trusted(
+    address_text: *const c_char,
+    secret: *const [u8; 32],
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Node {
+    // SAFETY: the caller guarantees all of them.
+    unsafe { open(address_text, secret, Seal::Authenticate, error, error_bytes) }
+}
+
+/// # Safety
+/// As [`kumi_wind_open`].
+unsafe fn open(
+    address_text: *const c_char,
+    secret: *const [u8; 32],
+    seal: Seal,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Node {
     let open = || -> Result<Node, Failure> {
         // SAFETY: the caller guarantees both.
         let (address, secret) = unsafe { (address(address_text)?, secret.as_ref()) };
@@ -138,7 +166,9 @@ pub unsafe extern "C" fn kumi_wind_open(
             what: "cannot read random numbers",
             error,
         })?;
-        Ok(Node::bind(address, Config::new(*secret, epoch))?)
+        let mut config = Config::new(*secret, epoch);
+        config.seal = seal;
+        Ok(Node::bind(address, config)?)
     };
     match open() {
         Ok(node) => Box::into_raw(Box::new(node)),
@@ -148,6 +178,16 @@ pub unsafe extern "C" fn kumi_wind_open(
             ptr::null_mut()
         }
     }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_has_kernel(node: *const Node) -> c_int {
+    // SAFETY: the caller guarantees it.
+    unsafe { &*node }.has_kernel().into()
 }
 
 /// See `kumi_wind.h`.

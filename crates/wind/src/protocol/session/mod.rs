@@ -213,8 +213,9 @@ impl Session {
         }
     }
 
-    /// Returns whether the peer waits for something that is to be sent: a placed message, the answer
-    /// of an operation, or a rejection. An acknowledgement may wait for the program's next message.
+    /// Returns whether the peer waits for something that is to be sent: a placed message, the
+    /// answer of an operation, or a rejection. An acknowledgement may wait for the program's next
+    /// message.
     pub fn is_awaited(&self) -> bool {
         self.dirty.placed || self.executed.is_ready() || !self.rejections_to_send.is_empty()
     }
