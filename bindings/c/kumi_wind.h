@@ -110,9 +110,10 @@ struct kumi_wind_node *kumi_wind_open(const char *address, const uint8_t secret[
                                       char *error, size_t error_bytes);
 
 /*
- * As above, with sessions that are authenticated and not encrypted: for networks in which nobody else
- * may read. All processes of a job open their nodes in the same way. On hosts with `kumi wind up` the
- * kernel executes the operations of peers, also while this process computes or is stopped.
+ * As above, with sessions that are authenticated and not encrypted: for networks in which nobody
+ * else may read. All processes of a job open their nodes in the same way. On hosts with
+ * `kumi wind up` the kernel executes the operations of peers, also while this process computes or
+ * is stopped.
  */
 struct kumi_wind_node *kumi_wind_open_trusted(const char *address,
                                               const uint8_t secret[KUMI_WIND_SECRET_BYTES], char *error,
@@ -177,9 +178,9 @@ int kumi_wind_put_diff(const struct kumi_wind_node *node, uint32_t peer, const s
                        const void *twin, const void *now, size_t bytes, char *error, size_t error_bytes);
 
 /*
- * Writes the same bytes to a place of each of `count` peers. They are there when this returns. Long data
- * is passed on from each peer to the next one, so each link carries it once. A failure is that of the
- * first peer that failed; the others have the bytes.
+ * Writes the same bytes to a place of each of `count` peers. They are there when this returns.
+ * Long data is passed on from each peer to the next one, so each link carries it once. A failure
+ * is that of the first peer that failed; the others have the bytes.
  */
 int kumi_wind_put_to_all(const struct kumi_wind_node *node, const uint32_t *peers,
                          const struct kumi_wind_place *places, size_t count, const void *data, size_t bytes,

@@ -177,7 +177,7 @@ impl Node {
     fn submit<T>(&self, peer: PeerId, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let result = act(&mut state);
-        if state.endpoint.is_worth_sending(peer) {
+        if state.is_worth_sending(peer) {
             self.send_and_ring(&mut state);
         }
         result
@@ -261,7 +261,7 @@ impl Node {
     fn send_any(&self, peer: PeerId, message: Message) -> Result<MessageId, WindError> {
         let mut state = self.state_with_room(peer)?;
         let sent = state.endpoint.send(peer, message)?;
-        if state.endpoint.is_worth_sending(peer) {
+        if state.is_worth_sending(peer) {
             self.send_and_ring(&mut state);
         }
         Ok(sent)

@@ -46,7 +46,7 @@ impl Node {
             return Ok(None);
         }
         let sent = state.endpoint.send(peer, message)?;
-        if state.endpoint.is_worth_sending(peer) {
+        if state.is_worth_sending(peer) {
             self.send_and_ring(&mut state);
         }
         Ok(Some(sent))

@@ -256,6 +256,11 @@ impl State {
         self.windows.get(&peer).map(|(_, window)| window)
     }
 
+    /// Returns whether a message that was just submitted should be sent at once.
+    pub fn is_worth_sending(&self, peer: PeerId) -> bool {
+        self.endpoint.is_worth_sending(peer, self.now_ns())
+    }
+
     /// Records that the program takes something now. Returns whether its answer, within [`ANSWER`]
     /// of the first thing that was taken since the last transmission, may carry acknowledgements.
     pub fn is_answered_soon(&mut self, now_ns: u64) -> bool {

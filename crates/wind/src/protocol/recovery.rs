@@ -123,6 +123,11 @@ impl Recovery {
         self.packets.next()
     }
 
+    /// Returns the time of the last packet that asked for an acknowledgement, in ns.
+    pub fn eliciting_at_ns(&self) -> u64 {
+        self.eliciting_at_ns
+    }
+
     /// Returns the bytes of packets in flight.
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes

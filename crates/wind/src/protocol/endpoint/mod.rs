@@ -240,9 +240,9 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
 
     /// Returns whether a message that was just submitted should be sent at once. Otherwise it
     /// shares a datagram with others when an acknowledgement arrives.
-    pub fn is_worth_sending(&self, peer: PeerId) -> bool {
+    pub fn is_worth_sending(&self, peer: PeerId, now_ns: u64) -> bool {
         let session = self.peers.get(&peer).and_then(|peer| peer.session.as_ref());
-        session.is_none_or(Session::is_worth_sending)
+        session.is_none_or(|session| session.is_worth_sending(now_ns))
     }
 
     /// Returns whether a peer waits for something that is to be sent.

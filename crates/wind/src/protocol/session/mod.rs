@@ -36,6 +36,10 @@ const ACK_EVERY: u32 = 8;
 /// Bytes that are worth a system call while others are in flight: a dozen datagrams.
 const BATCH_BYTES: u64 = 16 << 10;
 
+/// Time since the last packet after which a message is alone, in ns: it waits for no others. A
+/// sender of more messages than this fills packets.
+const LONE_NS: u64 = 50_000;
+
 /// Ranges of packet numbers that are remembered. Older ones count as received.
 const RECEIVED_RANGES_MAX: usize = 4 * ACK_RANGES_MAX;
 
@@ -221,9 +225,15 @@ impl Session {
     }
 
     /// Returns whether a message that was just submitted should be sent at once: nothing is in
-    /// flight, whose acknowledgement would send it, or enough waits for a batch.
-    pub fn is_worth_sending(&self) -> bool {
-        self.recovery.in_flight_bytes() == 0 || self.outbox.waiting_bytes() >= BATCH_BYTES
+    /// flight, whose acknowledgement would send it, nothing was sent for [`LONE_NS`], or enough
+    /// waits for a batch that the window takes. Acknowledgements send smaller ones.
+    pub fn is_worth_sending(&self, now_ns: u64) -> bool {
+        let in_flight_bytes = self.recovery.in_flight_bytes();
+        let room_bytes = self.window.bytes().saturating_sub(in_flight_bytes);
+        let has_room = room_bytes >= BATCH_BYTES.min(self.window.bytes() / 2);
+        in_flight_bytes == 0
+            || (has_room && self.outbox.waiting_bytes() >= BATCH_BYTES)
+            || now_ns >= self.recovery.eliciting_at_ns() + LONE_NS
     }
 
     /// Returns the estimate of the round trip.

@@ -545,3 +545,22 @@ fn messages__a_million_under_faults__keep_the_order_and_arrive_once() {
         }
     }
 }
+
+#[test]
+fn message__while_others_are_in_flight__waits_for_them_only_in_a_burst() {
+    let mut world = World::new(2, 6, Faults::NONE, |_| {});
+    let peer = connected(&mut world);
+    world.run_until(world.now_ns + MS, |_, _, _| false);
+    let send = |world: &mut World| {
+        let message = plain(Class::Ordered, vec![1; 100]);
+        world.endpoints[0].send(peer, message).unwrap();
+    };
+    send(&mut world);
+    assert!(world.endpoints[0].is_worth_sending(peer, world.now_ns));
+    world.transmit();
+    send(&mut world);
+    let soon_ns = world.now_ns + 10_000;
+    assert!(!world.endpoints[0].is_worth_sending(peer, soon_ns));
+    let later_ns = world.now_ns + 60_000;
+    assert!(world.endpoints[0].is_worth_sending(peer, later_ns));
+}
