@@ -284,10 +284,11 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
         operations.take(&node, peer)?;
     }
     node.flush(peer, Some(SILENCE))?;
+    // The other end closes the session when it has the end.
+    let status = node.status(peer);
     let end = [&[END][..], &args.count.to_be_bytes()].concat();
     let end = node.send_bytes(peer, Class::Synchronous, end)?;
     node.wait_placed(peer, end, Some(SILENCE))?;
-    let status = node.status(peer);
     let counts = status.as_ref().map(|status| status.messages.counts);
     let rtt_us = status.map_or(0.0, |status| status.messages.rtt_min_ns as f64 / 1e3);
     let row = json!({
