@@ -42,7 +42,9 @@ with wind.Node("127.0.0.1:0", secret) as one, wind.Node("127.0.0.1:0", secret) a
         targets = [(peer, region.place), (one.connect(f"127.0.0.1:{third.port}"), far.place)]
         one.put_to_all(targets, long, offset=4096)
         both = (region.memory, far.memory)
-        claim("a put to all is in each region", all(bytes(it[4096 : 4096 + len(long)]) == long for it in both))
+        claim(
+            "a put to all is in each region", all(bytes(it[4096 : 4096 + len(long)]) == long for it in both)
+        )
     claim("a get reads it", one.get(peer, region.place, len(data), offset=100) == data)
     added = [one.fetch_add(peer, region.place, 2, offset=8) for _ in range(3)]
     claim("a fetch and add counts", added == [0, 2, 4])
