@@ -53,8 +53,8 @@ pub struct State {
     start: Instant,
     /// The timeout that the thread waits for.
     awaited_ns: Option<u64>,
-    /// Time at which a program that polls took the first message since it last sent, in ns since
-    /// the start of the node.
+    /// Time at which a program took the first thing since the last transmission, in ns since the
+    /// start of the node.
     pub taken_ns: Option<u64>,
     /// Number of times that something happened for which a program may wait.
     pub changes: u64,
