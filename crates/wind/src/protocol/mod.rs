@@ -18,6 +18,7 @@ pub mod diff;
 mod endpoint;
 mod handshake;
 mod inbox;
+mod loss_floor;
 mod memory;
 mod model;
 mod operations;

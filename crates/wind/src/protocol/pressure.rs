@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   in each interval of two round trips, with 4 senders or more:
-//!     missing > packets / 256:  f ← max(0.7 f, 1/256)
-//!     otherwise:                f ← min(2 f, 1) until the first reduction, then min(1.02 f, 1)
+//!     missing > packets / 256:  c ← 0.9 f,  f ← max(0.7 f, 1/256)
+//!     otherwise:                c ← min(1.001 c, 1),  f ← min(2 f, c) until the first reduction,
+//!                               then min(1.02 f, c)
 //!
-//!   f begins at 1/16; first grant and budget of `credit.rs` are multiplied by it while 4 peers or
+//!   f begins at 1/16, its ceiling c at 1; first grant and budget of `credit.rs` are multiplied by it while 4 peers or
 //!   more want credit
 //! ```
 //!
@@ -21,6 +22,8 @@ const PACKETS_PER_LOSS: u64 = 256;
 
 const REDUCTION: f64 = 0.7;
 const GROWTH: f64 = 1.02;
+const CEILING_REDUCTION: f64 = 0.9;
+const CEILING_GROWTH: f64 = 1.001;
 const FACTOR_MIN: f64 = 1.0 / 256.0;
 const FACTOR_FIRST: f64 = 1.0 / 16.0;
 
@@ -31,6 +34,8 @@ const INTERVAL_MIN_NS: u64 = 1_000_000;
 #[derive(Debug)]
 pub struct Pressure {
     factor: f64,
+    /// The factor was too large above this value.
+    ceiling: f64,
     has_reduced: bool,
     /// Number of the running interval, from 1.
     interval: u64,
@@ -45,6 +50,7 @@ impl Default for Pressure {
     fn default() -> Self {
         Self {
             factor: FACTOR_FIRST,
+            ceiling: 1.0,
             has_reduced: false,
             interval: 1,
             began_ns: 0,
@@ -79,13 +85,18 @@ impl Pressure {
         let lost = u64::try_from(self.missing).unwrap_or_default();
         let has_overflow = self.senders >= SENDERS_MIN && lost * PACKETS_PER_LOSS > self.packets;
         self.has_reduced |= has_overflow;
-        self.factor = match (has_overflow, self.has_reduced) {
-            (true, _) => (self.factor * REDUCTION).max(FACTOR_MIN),
-            (false, true) => (self.factor * GROWTH).min(1.0),
-            (false, false) => (self.factor * 2.0).min(1.0),
-        };
+        if has_overflow {
+            self.ceiling = (self.factor * CEILING_REDUCTION).max(FACTOR_MIN);
+            let arrived = self.packets as f64 / (self.packets + lost) as f64;
+            self.factor = (self.factor * arrived.min(REDUCTION)).max(FACTOR_MIN);
+        } else {
+            self.ceiling = (self.ceiling * CEILING_GROWTH).min(1.0);
+            let growth = if self.has_reduced { GROWTH } else { 2.0 };
+            self.factor = (self.factor * growth).min(self.ceiling);
+        }
         *self = Self {
             factor: self.factor,
+            ceiling: self.ceiling,
             has_reduced: self.has_reduced,
             interval: self.interval + 1,
             began_ns: now_ns,
@@ -115,7 +126,7 @@ mod tests {
             interval(&mut pressure, 8, 2, &mut now_ns);
         }
         assert_eq!(pressure.factor(), FACTOR_MIN);
-        for _ in 0..400 {
+        for _ in 0..6_000 {
             interval(&mut pressure, 8, 0, &mut now_ns);
         }
         assert_eq!(pressure.factor(), 1.0);

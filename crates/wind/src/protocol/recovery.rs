@@ -63,8 +63,10 @@ pub struct Outcome {
     pub arrived_bytes: u64,
     /// Number of the highest packet that arrived.
     pub highest: Option<u64>,
-    /// Numbers of the packets that were lost.
-    pub lost_numbers: Vec<u64>,
+    /// Bytes of the packets that were lost.
+    pub lost_bytes: u64,
+    /// Number of the highest packet that was lost.
+    pub highest_lost: Option<u64>,
 }
 
 /// Packets of one session that have been sent.
@@ -217,7 +219,8 @@ impl Recovery {
                 self.counts.lost += 1;
                 self.in_flight_bytes -= sent.bytes;
                 outcome.lost.extend(sent.parts.iter().cloned());
-                outcome.lost_numbers.push(number);
+                outcome.lost_bytes += sent.bytes;
+                outcome.highest_lost = Some(number);
             }
         }
         for number in forgotten {
@@ -254,7 +257,7 @@ impl Recovery {
     pub fn on_timeout(&mut self, now_ns: u64) -> (Outcome, Option<Vec<Part>>) {
         let mut outcome = Outcome::default();
         self.detect(now_ns, &mut outcome);
-        if !outcome.lost_numbers.is_empty() {
+        if outcome.highest_lost.is_some() {
             return (outcome, None);
         }
         let is_due = self.probe_at_ns().is_some_and(|at_ns| now_ns >= at_ns);
@@ -283,7 +286,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn recovery(packets: u64) -> Recovery {
-        let mut recovery = Recovery::new(Rtt::new(MS, 0), 0);
+        let mut recovery = Recovery::new(Rtt::new(MS), 0);
         for number in 0..packets {
             recovery.on_sent(number * 1000, 1000, vec![Part::Operation(number)]);
         }

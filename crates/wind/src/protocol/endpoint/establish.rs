@@ -147,7 +147,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         if remote.seal != self.config.seal {
             return;
         }
-        let rtt_ns = now_ns.saturating_sub(dial.sent_ns);
+        // A Reply does not say which Init it answers. The path's first sample replaces this guess.
+        let is_repeated = dial.interval_ns > DIAL_NS;
+        let least_ns = if is_repeated { DIAL_NS } else { 0 };
+        let rtt_ns = now_ns.saturating_sub(dial.sent_ns).max(least_ns);
         let mut session = Session::new(
             remote,
             &keys,

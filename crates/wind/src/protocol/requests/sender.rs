@@ -33,9 +33,9 @@ pub struct Sender {
 
 impl Sender {
     /// Begins with the path's round trip `rtt_ns`.
-    pub fn new(rtt_ns: u64, datagram_bytes: u16, now_ns: u64) -> Self {
+    pub fn new(rtt_ns: u64, datagram_bytes: u16) -> Self {
         Self {
-            recovery: Recovery::new(Rtt::new(rtt_ns, now_ns), 0),
+            recovery: Recovery::new(Rtt::new(rtt_ns), 0),
             window: Window::new(datagram_bytes.into()),
             datagram_bytes: datagram_bytes.into(),
             open: Sequence::default(),
@@ -145,8 +145,8 @@ impl Sender {
         };
         let outcome = self.recovery.on_ack(&ack, now_ns)?;
         if let Some(highest) = outcome.highest {
-            let rtt = (self.recovery.rtt.latest_ns(), self.recovery.rtt.min_ns());
             let next = self.recovery.next();
+            let rtt = &self.recovery.rtt;
             self.window
                 .on_ack(outcome.arrived_bytes, highest, next, rtt, is_limited);
         }
@@ -162,8 +162,10 @@ impl Sender {
     }
 
     fn send_lost_again(&mut self, outcome: Outcome) {
-        for number in outcome.lost_numbers {
-            self.window.on_loss(number, self.recovery.next());
+        if let Some(highest) = outcome.highest_lost {
+            let next = self.recovery.next();
+            self.window
+                .on_loss(outcome.lost_bytes, highest, next, &self.recovery.rtt);
         }
         self.again
             .extend(outcome.lost.into_iter().filter_map(number));

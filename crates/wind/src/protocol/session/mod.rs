@@ -161,7 +161,7 @@ impl Session {
             open: PacketKey::new(&keys.receiving, seal),
             tag_bytes: seal.tag_bytes(),
             may_request: seal != Seal::Encrypt,
-            recovery: Recovery::new(Rtt::new(rtt_ns, now_ns), ack_delay_ns),
+            recovery: Recovery::new(Rtt::new(rtt_ns), ack_delay_ns),
             window: Window::new(remote.datagram_bytes_max.into()),
             outbox: Outbox::default(),
             inbox: Inbox::default(),
@@ -342,7 +342,7 @@ impl Session {
             Record::Placed(count) => out.push(Happening::Placed(count)),
             Record::Ping => {}
             Record::Close => out.push(Happening::Closed),
-            Record::Serves => self.begin_requests(now_ns),
+            Record::Serves => self.begin_requests(),
             Record::Segment(segment) => {
                 let limits = Limits {
                     granted_bytes: self.granted_bytes,
@@ -437,8 +437,8 @@ impl Session {
             > self.window.bytes();
         let outcome = self.recovery.on_ack(ack, now_ns).ok_or(Unusable::Ack)?;
         if let Some(highest) = outcome.highest {
-            let rtt = (self.recovery.rtt.latest_ns(), self.recovery.rtt.min_ns());
             let next = self.recovery.next();
+            let rtt = &self.recovery.rtt;
             self.window
                 .on_ack(outcome.arrived_bytes, highest, next, rtt, is_limited);
         }
@@ -447,8 +447,10 @@ impl Session {
     }
 
     fn apply(&mut self, outcome: Outcome) {
-        for number in outcome.lost_numbers {
-            self.window.on_loss(number, self.recovery.next());
+        if let Some(highest) = outcome.highest_lost {
+            let next = self.recovery.next();
+            self.window
+                .on_loss(outcome.lost_bytes, highest, next, &self.recovery.rtt);
         }
         for part in outcome.arrived {
             match part {

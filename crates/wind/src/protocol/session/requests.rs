@@ -73,11 +73,11 @@ impl Session {
         }
     }
 
-    pub(super) fn begin_requests(&mut self, now_ns: u64) {
+    pub(super) fn begin_requests(&mut self) {
         if self.requests.is_none() && self.may_request {
             let rtt_ns = self.rtt().smoothed_ns();
             let datagram_bytes = self.remote.datagram_bytes_max;
-            self.requests = Some(Box::new(Sender::new(rtt_ns, datagram_bytes, now_ns)));
+            self.requests = Some(Box::new(Sender::new(rtt_ns, datagram_bytes)));
         }
     }
 

@@ -49,7 +49,9 @@ impl Session {
             out.truncate(start);
             return false;
         }
-        let has_more = self.executed.is_ready() || self.outbox.is_ready(self.credit_bytes);
+        let sent_bytes = self.recovery.in_flight_bytes() + (out.len() - start) as u64;
+        let has_more = (self.executed.is_ready() || self.outbox.is_ready(self.credit_bytes))
+            && sent_bytes + datagram_bytes <= self.window.bytes();
         let header = Header {
             kind: Kind::Data,
             wants_ack: !parts.is_empty() && !has_more,

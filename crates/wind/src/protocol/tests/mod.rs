@@ -1,10 +1,11 @@
 //! Endpoints on a simulated network, under seeds.
 
+mod congestion;
 mod history;
 mod requests;
 mod world;
 
-use crate::protocol::endpoint::{Config, Event, Lost, MessageId, PeerId};
+use crate::protocol::endpoint::{Event, Lost, MessageId, PeerId};
 use crate::protocol::model::{Atomic, Class, Mode, Operation, Place};
 use crate::protocol::outbox::Message;
 use crate::protocol::testing::KEY;
@@ -432,50 +433,6 @@ fn inits__forged_and_replayed_in_numbers__leave_no_peers_and_do_not_keep_a_peer_
     assert!(world.run_until(2 * SECOND, is_placed));
     world.run_until(8 * SECOND, |_, _, _| false);
     assert_eq!(world.endpoints[1].peers(), 1, "replayed ones are forgotten");
-}
-
-/// 32 senders of 200 KB each, or more, through a port of 64 KB at 1 Gb/s. Returns the share of the
-/// link, and that of the datagrams which were lost.
-fn incast(message_bytes: usize, set: impl Fn(&mut Config)) -> (f64, f64) {
-    let mut world = World::new(33, 8, Faults::NONE, set);
-    (world.rate, world.port_bytes) = (0.125, 64 << 10);
-    for from in 1..33 {
-        let peer = world.endpoints[from].connect(0, 0).unwrap();
-        world.endpoints[from]
-            .send(peer, plain(Class::Unordered, vec![0; message_bytes]))
-            .unwrap();
-    }
-    let mut left = 32;
-    let is_done = world.run_until(100 * SECOND, |_, _, event| {
-        left -= usize::from(matches!(event, Event::Message(..)));
-        left == 0
-    });
-    assert!(is_done, "{left} messages are missing");
-    // A datagram of 1452 bytes has 1378 bytes of a message, and 1518 on the wire.
-    let ideal_ns = (32 * message_bytes) as f64 / 0.125 * 1518.0 / 1378.0;
-    let share = ideal_ns / world.now_ns as f64;
-    (share, world.dropped as f64 / world.sent as f64)
-}
-
-#[test]
-fn incast__budget_of_the_port__loses_almost_nothing_and_fills_the_link() {
-    let (share, lost) = incast(200_000, |config| {
-        config.first_bytes = 1_000;
-        config.budget_bytes = 16 << 10;
-    });
-    assert!(
-        share > 0.95 && lost < 0.001,
-        "{share:.3} of the link, {lost:.4} lost"
-    );
-}
-
-#[test]
-fn incast__budget_far_above_the_port__finds_it() {
-    let (share, lost) = incast(2_000_000, |_| {});
-    assert!(
-        share > 0.93 && lost < 0.02,
-        "{share:.3} of the link, {lost:.4} lost"
-    );
 }
 
 /// Random datagrams, and damaged copies of real ones, in the plain and in the sealed setting.

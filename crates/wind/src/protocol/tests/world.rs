@@ -28,7 +28,7 @@ impl Faults {
     };
 }
 
-/// One-way time of the network, in ns.
+/// One-way time of the network, in ns, unless a test sets another.
 pub const DELAY_NS: u64 = 20_000;
 
 type Flight = Reverse<(u64, u64, usize, usize, Vec<u8>)>;
@@ -45,6 +45,8 @@ pub struct World {
     /// Time at which each receiver's link is free, in ns, and its rate in bytes per ns.
     link_free_ns: Vec<u64>,
     pub rate: f64,
+    /// One-way time, in ns.
+    pub delay_ns: u64,
     /// Bytes that fit the port in front of a receiver.
     pub port_bytes: u64,
     /// Datagrams that the port dropped.
@@ -70,6 +72,7 @@ impl World {
             sent: 0,
             link_free_ns: vec![0; count],
             rate: 1.25,
+            delay_ns: DELAY_NS,
             port_bytes: 1 << 20,
             dropped: 0,
             flights: BinaryHeap::new(),
@@ -94,7 +97,7 @@ impl World {
                 continue;
             }
             let bytes = datagram.len() as u64 + 66;
-            let arrives_ns = self.now_ns + DELAY_NS;
+            let arrives_ns = self.now_ns + self.delay_ns;
             let free_ns = self.link_free_ns[to].max(arrives_ns);
             let queued_bytes = (free_ns - arrives_ns) as f64 * self.rate;
             if queued_bytes as u64 + bytes > self.port_bytes {
