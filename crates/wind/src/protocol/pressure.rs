@@ -3,10 +3,10 @@
 //! ```text
 //!   in each interval of two round trips, with 4 senders or more:
 //!     missing > packets / 256:  c ← 0.9 f,  f ← max(0.7 f, 1/256)
-//!     otherwise:                c ← min(1.001 c, 1),  f ← min(2 f, c) until the first reduction,
+//!     otherwise:                c ← min((1 + 10⁻⁷ k) c, 1),  f ← min(2 f, c) until the first reduction,
 //!                               then min(1.02 f, c)
 //!
-//!   f begins at 1/16, its ceiling c at 1; first grant and budget of `credit.rs` are multiplied by it while 4 peers or
+//!   k  intervals since the last reduction; f begins at 1/16, its ceiling c at 1; first grant and budget of `credit.rs` are multiplied by it while 4 peers or
 //!   more want credit
 //! ```
 //!
@@ -23,7 +23,9 @@ const PACKETS_PER_LOSS: u64 = 256;
 const REDUCTION: f64 = 0.7;
 const GROWTH: f64 = 1.02;
 const CEILING_REDUCTION: f64 = 0.9;
-const CEILING_GROWTH: f64 = 1.001;
+/// Growth of the ceiling, for each interval since the overflow: a tenth within some seconds, and the
+/// whole range within half a minute.
+const CEILING_GROWTH: f64 = 1e-7;
 const FACTOR_MIN: f64 = 1.0 / 256.0;
 const FACTOR_FIRST: f64 = 1.0 / 16.0;
 
@@ -36,6 +38,8 @@ pub struct Pressure {
     factor: f64,
     /// The factor was too large above this value.
     ceiling: f64,
+    /// Intervals since the last overflow.
+    calm: u32,
     has_reduced: bool,
     /// Number of the running interval, from 1.
     interval: u64,
@@ -51,6 +55,7 @@ impl Default for Pressure {
         Self {
             factor: FACTOR_FIRST,
             ceiling: 1.0,
+            calm: 0,
             has_reduced: false,
             interval: 1,
             began_ns: 0,
@@ -86,17 +91,21 @@ impl Pressure {
         let has_overflow = self.senders >= SENDERS_MIN && lost * PACKETS_PER_LOSS > self.packets;
         self.has_reduced |= has_overflow;
         if has_overflow {
+            self.calm = 0;
             self.ceiling = (self.factor * CEILING_REDUCTION).max(FACTOR_MIN);
             let arrived = self.packets as f64 / (self.packets + lost) as f64;
             self.factor = (self.factor * arrived.min(REDUCTION)).max(FACTOR_MIN);
         } else {
-            self.ceiling = (self.ceiling * CEILING_GROWTH).min(1.0);
+            self.calm = self.calm.saturating_add(1);
+            let growth = 1.0 + CEILING_GROWTH * f64::from(self.calm);
+            self.ceiling = (self.ceiling * growth).min(1.0);
             let growth = if self.has_reduced { GROWTH } else { 2.0 };
             self.factor = (self.factor * growth).min(self.ceiling);
         }
         *self = Self {
             factor: self.factor,
             ceiling: self.ceiling,
+            calm: self.calm,
             has_reduced: self.has_reduced,
             interval: self.interval + 1,
             began_ns: now_ns,
@@ -126,7 +135,7 @@ mod tests {
             interval(&mut pressure, 8, 2, &mut now_ns);
         }
         assert_eq!(pressure.factor(), FACTOR_MIN);
-        for _ in 0..6_000 {
+        for _ in 0..12_000 {
             interval(&mut pressure, 8, 0, &mut now_ns);
         }
         assert_eq!(pressure.factor(), 1.0);

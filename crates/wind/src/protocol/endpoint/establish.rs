@@ -27,6 +27,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         peer.dial = Some(Dial {
             initiator: Initiator::new(&self.config.secret, &own),
             index: own.index,
+            granted_bytes: own.granted_bytes,
             interval_ns: DIAL_NS,
             began_ns: now_ns,
             sent_ns: now_ns,
@@ -46,10 +47,19 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             epoch: self.config.epoch,
             index,
             datagram_bytes_max: self.config.datagram_bytes_max,
-            granted_bytes: self.config.first_bytes,
+            granted_bytes: self.first_grant_bytes(),
             ack_delay_us: (ACK_DELAY_STATED_NS / 1000) as u32,
             seal: self.config.seal,
         }
+    }
+
+    /// Returns the credit of a new session. The first packets of many peers that begin together
+    /// would overflow the port; the first one of each brings it the rest.
+    fn first_grant_bytes(&self) -> u64 {
+        let peers = self.peers.len().max(1) as u64;
+        let least = 2 * u64::from(self.config.datagram_bytes_max);
+        let share = self.config.budget_bytes / (4 * peers);
+        share.max(least).min(self.config.first_bytes)
     }
 
     pub(super) fn handle_init(&mut self, from: A, init: &[u8], now_ns: u64) {
@@ -96,7 +106,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             remote,
             &keys,
             self.config.seal,
-            self.config.first_bytes,
+            own.granted_bytes,
             self.config.message_bytes_max,
             DIAL_NS,
             now_ns,
@@ -155,7 +165,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             remote,
             &keys,
             self.config.seal,
-            self.config.first_bytes,
+            dial.granted_bytes,
             self.config.message_bytes_max,
             rtt_ns,
             now_ns,

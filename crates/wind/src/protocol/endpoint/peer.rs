@@ -24,6 +24,8 @@ pub struct Candidate {
 pub struct Dial {
     pub initiator: Initiator,
     pub index: u32,
+    /// Credit that the Init gives the peer.
+    pub granted_bytes: u64,
     pub interval_ns: u64,
     pub began_ns: u64,
     pub sent_ns: u64,
