@@ -1,10 +1,10 @@
-//! The variant with planned MPI collectives.
+//! The variants with planned collectives.
 
 use super::Running;
 use anyhow::Context;
 
-/// Writes the network file to every host, for `kumi run`.
-pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
+/// Writes the network file to every host, for `kumi run`. Groups use this `transport`.
+pub fn start(running: &mut Running<'_>, transport: &str) -> anyhow::Result<()> {
     if running.hosts.kind() == "lab" {
         // Without this library, `kumi run` would leave collectives to the MPI library, and the plan
         // would measure those.
@@ -25,8 +25,19 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     }
     let kumi = running.hosts.kumi().to_owned();
     running.wraps_ranks = true;
-    running.prefix = [&kumi, "run", "--coll", "all", "--topology", &file, "--"]
-        .map(String::from)
-        .to_vec();
+    let transport = format!("KUMI_TRANSPORT={transport}");
+    running.prefix = [
+        "env",
+        &transport,
+        &kumi,
+        "run",
+        "--coll",
+        "all",
+        "--topology",
+        &file,
+        "--",
+    ]
+    .map(String::from)
+    .to_vec();
     Ok(())
 }

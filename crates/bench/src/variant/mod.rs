@@ -71,6 +71,8 @@ pub enum Variant {
     KumiLinkTcp,
     /// MPI collectives by a plan for the actual network, over the kernel's TCP.
     KumiColl,
+    /// Collectives of a group by a plan, over Wind.
+    KumiCollWind,
     /// Wind as a program gets it: encrypted, operations executed by the target's program.
     Wind,
     /// `Wind`, polling instead of sleeping.
@@ -99,7 +101,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -121,6 +123,7 @@ impl Variant {
         Self::KumiTcpNoBand,
         Self::KumiLinkTcp,
         Self::KumiColl,
+        Self::KumiCollWind,
         Self::Wind,
         Self::WindSpin,
         Self::WindPlain,
@@ -159,6 +162,7 @@ impl Variant {
             Self::KumiTcpNoBand => "kumi-tcp-no-band",
             Self::KumiLinkTcp => "kumi-link-tcp",
             Self::KumiColl => "kumi-coll",
+            Self::KumiCollWind => "kumi-coll-wind",
             Self::Wind => "wind",
             Self::WindSpin => "wind-spin",
             Self::WindPlain => "wind-plain",
@@ -275,7 +279,8 @@ impl<'a> Running<'a> {
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
         match variant {
             Variant::Single => {}
-            Variant::KumiColl => coll::start(&mut running)?,
+            Variant::KumiColl => coll::start(&mut running, "tcp")?,
+            Variant::KumiCollWind => coll::start(&mut running, "wind")?,
             Variant::Udp
             | Variant::UdpSpin
             | Variant::TcpSpin
@@ -448,8 +453,8 @@ mod tests {
             "no variant `bonding`; known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, \
              kumi-plain, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, \
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
-             kumi-tcp-no-band, kumi-link-tcp, kumi-coll, wind, wind-spin, wind-plain, \
-             wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
+             kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, wind, wind-spin, \
+             wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
              mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }

@@ -120,6 +120,14 @@ pub enum Workload {
         #[serde(default)]
         quick_args: Vec<String>,
     },
+    /// Collectives of a group of libkumi, over the variant's transport.
+    Group {
+        /// Arguments of `group_coll.py`.
+        args: Vec<String>,
+        /// Arguments with `--quick`, if they are not the same.
+        #[serde(default)]
+        quick_args: Vec<String>,
+    },
     /// Ranks that die, hang or are cut off during collectives.
     Failure {
         /// Number of ranks to lose, over all jobs.
@@ -352,6 +360,11 @@ impl Workload {
                 let is_short = context.quick && !quick_args.is_empty();
                 let args = if is_short { quick_args } else { args };
                 python_ranks::measure_torch(context, args)
+            }
+            Self::Group { args, quick_args } => {
+                let is_short = context.quick && !quick_args.is_empty();
+                let args = if is_short { quick_args } else { args };
+                python_ranks::measure_group(context, args)
             }
             Self::Failure { losses } => {
                 let losses = if context.quick { 1 } else { *losses };

@@ -27,6 +27,8 @@ const RUN_SECONDS_MAX: u32 = 110;
 enum PythonProgram {
     /// Collectives of a PyTorch program between hosts.
     Torch,
+    /// Collectives of a group of libkumi.
+    Group,
     /// Ranks that are lost, one after the other.
     Failure,
 }
@@ -70,6 +72,10 @@ impl PythonProgram {
                 "torch_coll.py",
                 include_str!("../../../../bench/workloads/torch_coll.py"),
             ),
+            Self::Group => (
+                "group_coll.py",
+                include_str!("../../../../bench/workloads/group_coll.py"),
+            ),
             Self::Failure => (
                 "group_failure.py",
                 include_str!("../../../../bench/workloads/group_failure.py"),
@@ -80,7 +86,20 @@ impl PythonProgram {
 
 /// Runs PyTorch's collectives and returns rank 0's lines as figures.
 pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<Vec<Measurement>> {
-    let text = run(context, PythonProgram::Torch, args)?;
+    measure(context, PythonProgram::Torch, args)
+}
+
+/// Runs a group's collectives and returns rank 0's lines as figures.
+pub fn measure_group(context: &Context<'_>, args: &[String]) -> anyhow::Result<Vec<Measurement>> {
+    measure(context, PythonProgram::Group, args)
+}
+
+fn measure(
+    context: &Context<'_>,
+    program: PythonProgram,
+    args: &[String],
+) -> anyhow::Result<Vec<Measurement>> {
+    let text = run(context, program, args)?;
     let network = context.running.hosts.network()?;
     let mut rows = Vec::new();
     for line in text.lines().filter(|line| line.starts_with('{')) {

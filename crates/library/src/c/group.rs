@@ -5,7 +5,7 @@ use super::version::SizedStruct;
 use super::{index, text, write_message};
 use crate::group::{
     CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening, Queue,
-    RANKS_MAX, Reduction, Secret, Ticket,
+    RANKS_MAX, Reduction, Secret, Ticket, Transport,
 };
 use crate::request::{Request, RequestedOperation, WorkError};
 use kumi_coll::PlanError;
@@ -109,8 +109,10 @@ fn variable(name: &str) -> Option<String> {
 /// a group.
 unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
     let secret = Secret::from_user(|name| std::env::var_os(name)).map_err(GroupError::Argument)?;
+    let transport = Transport::from_environment(variable).map_err(GroupError::Argument)?;
     let mut settings = Config {
         secret,
+        transport,
         ..Config::default()
     };
     if config.is_null() {

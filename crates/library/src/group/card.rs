@@ -13,7 +13,7 @@ const ADDRESSES_MAX: usize = 8;
 /// Maximum length of a host name, in bytes (`HOST_NAME_MAX` of POSIX).
 const HOST_BYTES_MAX: usize = 64;
 
-const FORMAT: &str = "kumi2";
+const FORMAT: &str = "kumi3";
 
 /// Maximum length of [`crate::VERSION`], in bytes.
 const VERSION_BYTES_MAX: usize = 24;
@@ -39,6 +39,8 @@ pub struct Card {
     /// Digest of the network file's content and the job's hosts; 0 without either. Ranks with
     /// different networks make different plans.
     pub network: u64,
+    /// UDP port at which the rank receives chunks over Wind; 0 over TCP.
+    pub wind_port: u16,
 }
 
 impl Card {
@@ -48,9 +50,9 @@ impl Card {
         let proof = u64::from_be_bytes(self.proof);
         let addresses: Vec<String> = self.addresses.iter().map(IpAddr::to_string).collect();
         let (version, port, network) = (&self.version, self.port, self.network);
-        let (addresses, host) = (addresses.join(","), &self.host);
+        let (addresses, host, wind_port) = (addresses.join(","), &self.host, self.wind_port);
         let text = format!(
-            "{FORMAT} {key:032x} {proof:016x} {version} {port} {network:016x} {addresses} {host}"
+            "{FORMAT} {key:032x} {proof:016x} {version} {port} {network:016x} {addresses} {host} {wind_port}"
         );
         let mut bytes = [0; CARD_BYTES];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
@@ -74,6 +76,7 @@ impl Card {
         let addresses = next()?.split(',').map(str::parse);
         let addresses = addresses.collect::<Result<Vec<IpAddr>, _>>().ok()?;
         let host = next()?.to_owned();
+        let wind_port = next()?.parse().ok()?;
         let is_valid = addresses.len() <= ADDRESSES_MAX
             && host.len() <= HOST_BYTES_MAX
             && version.len() <= VERSION_BYTES_MAX;
@@ -85,6 +88,7 @@ impl Card {
             addresses,
             host,
             network,
+            wind_port,
         })
     }
 }
@@ -202,6 +206,7 @@ mod tests {
             addresses: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
             host: "node7".to_owned(),
             network: 5,
+            wind_port: 4001,
         }
     }
 
@@ -209,9 +214,9 @@ mod tests {
     fn card__written_and_parsed__is_unchanged_and_malformed_ones_are_refused() {
         assert_eq!(Card::parse(&card().bytes()), Some(card()));
         assert_eq!(Card::parse(&[0; CARD_BYTES]), None);
-        assert_eq!(Card::parse(b"kumi3 00 0 1 1 0 10.0.0.1 a\0"), None);
-        assert_eq!(Card::parse(b"kumi2 no end"), None);
-        let many = b"kumi2 00 0 1 1 0 ::,::,::,::,::,::,::,::,:: a\0";
+        assert_eq!(Card::parse(b"kumi2 00 0 1 1 0 10.0.0.1 a\0"), None);
+        assert_eq!(Card::parse(b"kumi3 no end"), None);
+        let many = b"kumi3 00 0 1 1 0 ::,::,::,::,::,::,::,::,:: a 0\0";
         assert_eq!(Card::parse(many), None);
         let mut largest = card();
         largest.addresses = vec![IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)); ADDRESSES_MAX];

@@ -5,8 +5,10 @@ use super::membership::Membership;
 use super::progress::{Progress, Settings};
 use super::secret::Secret;
 use super::ticket::Promise;
-use super::{Config, Group, GroupError, RANKS_MAX, View, digest, system};
+use super::wind_links::{self, WindLinks};
+use super::{Config, Group, GroupError, RANKS_MAX, Transport, View, digest, system};
 use kumi_sys::fork::Private;
+use kumi_sys::udp::LinkSocket;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::net::TcpListener;
@@ -20,6 +22,8 @@ pub struct Listening {
     pub(super) listeners: Vec<Private<TcpListener>>,
     pub(super) card: Card,
     local_addresses: Vec<LocalAddress>,
+    /// Socket of [`Transport::Wind`].
+    wind: Option<LinkSocket>,
 }
 
 /// Number of ports to try until one is free at all addresses.
@@ -109,6 +113,17 @@ impl Listening {
             true => 0,
             false => digest(&network),
         };
+        let wind = match config.transport {
+            Transport::Tcp => None,
+            Transport::Wind => Some(
+                wind_links::bind(&local_addresses)
+                    .map_err(system("cannot open a UDP socket for KUMI_TRANSPORT=wind"))?,
+            ),
+        };
+        let wind_port = match &wind {
+            Some(socket) => socket.local_address().map(|address| address.port()),
+            None => Ok(0),
+        };
         let addresses = local_addresses.iter().map(|local| local.address).collect();
         Ok(Self {
             card: Card {
@@ -119,10 +134,12 @@ impl Listening {
                 addresses,
                 host,
                 network,
+                wind_port: wind_port.map_err(system("cannot read the port of a UDP socket"))?,
             },
             config,
             listeners,
             local_addresses,
+            wind,
         })
     }
 
@@ -167,6 +184,12 @@ impl Listening {
         let wakeup = Arc::new(Private::new(wakeup));
         let (commands, command_receiver) = channel();
         let (join_promise, join_ticket) = Promise::new();
+        let wind = self.wind.map(|socket| {
+            let secret = secret(&self.config);
+            WindLinks::new(socket, &cards, &secret, &self.local_addresses)
+        });
+        let wind = wind.transpose();
+        let wind = wind.map_err(|error| GroupError::Argument(error.to_string()))?;
         let settings = Settings {
             rank,
             cards,
@@ -180,6 +203,7 @@ impl Listening {
             settings,
             Arc::clone(&shared),
             self.listeners,
+            wind,
             command_receiver,
             Arc::clone(&wakeup),
             join_promise,
@@ -237,6 +261,22 @@ impl Config {
             return Some(format!(
                 "{} have different libraries, which may plan differently: libkumi {own_version} and {peer_version}",
                 pair(peer)
+            ));
+        }
+        let transport = |card: &Card| match card.wind_port {
+            0 => Transport::Tcp,
+            _ => Transport::Wind,
+        };
+        if let Some(peer) = cards
+            .iter()
+            .position(|card| transport(card) != transport(own))
+        {
+            let [own_transport, peer_transport] = [own, &cards[peer]].map(transport);
+            return Some(format!(
+                "{} have different transports, {} and {}: set the variable alike for all ranks",
+                pair(peer),
+                own_transport.setting(),
+                peer_transport.setting()
             ));
         }
         let peer = cards.iter().position(|card| card.network != own.network)?;
@@ -376,6 +416,26 @@ mod tests {
         assert!(
             error.contains("which may plan differently: libkumi 0.1.0+"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn cards__different_transports__are_refused_with_both() {
+        let listening = |transport| {
+            let config = Config {
+                interface: Some("lo".to_owned()),
+                host: Some("here".to_owned()),
+                transport,
+                ..Config::default()
+            };
+            Listening::new(config).unwrap()
+        };
+        let (own, peer) = (listening(Transport::Wind), listening(Transport::Tcp));
+        let cards = [own.card(), peer.card()].map(|card| card.to_vec());
+        assert_eq!(
+            own.join(0, &cards).unwrap_err().to_string(),
+            "rank 0 on here and rank 1 on here have different transports, KUMI_TRANSPORT=wind and \
+             KUMI_TRANSPORT=tcp: set the variable alike for all ranks"
         );
     }
 

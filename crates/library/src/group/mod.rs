@@ -17,6 +17,8 @@ mod messages;
 mod progress;
 mod secret;
 mod ticket;
+mod transport;
+mod wind_links;
 
 pub use bootstrap::{Environment, exchange};
 pub use card::{CARD_BYTES, Card};
@@ -25,6 +27,7 @@ pub use listening::Listening;
 pub use memory::Memory;
 pub use secret::Secret;
 pub use ticket::{Completion, Failure, Queue, Ticket};
+pub use transport::Transport;
 
 use crate::c::SizeError;
 use crate::ranks::{Ranks, RanksError};
@@ -61,6 +64,8 @@ pub struct Config {
     pub job: Option<Vec<String>>,
     /// Secret that only the job's processes know; `None` if it was not set. The same on all ranks.
     pub secret: Option<Secret>,
+    /// Transport of the chunks of collectives. The same on all ranks.
+    pub transport: Transport,
     /// Time without a sign of life after which a rank counts as lost. The default of 700 ms leaves
     /// time to notify the other ranks within one second (ADR 019).
     pub loss_timeout: Duration,
@@ -76,6 +81,7 @@ impl Default for Config {
             network: None,
             job: None,
             secret: None,
+            transport: Transport::default(),
             loss_timeout: Duration::from_millis(700),
             start_timeout: Duration::from_secs(60),
         }

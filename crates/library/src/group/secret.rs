@@ -161,6 +161,14 @@ impl Secret {
         self.derive(b"proof", card)
     }
 
+    /// Returns the secret of the Wind sessions between the ranks whose cards have these keys. Only
+    /// a process that has all cards and the job's secret can compute it.
+    pub fn wind<'a>(&self, cards: impl Iterator<Item = &'a [u8; 16]>) -> [u8; 32] {
+        let mut data = b"wind".to_vec();
+        cards.for_each(|key| data.extend_from_slice(key));
+        keyed(&self.key, &data)
+    }
+
     fn derive<const N: usize>(&self, label: &[u8], card: &[u8; 16]) -> [u8; N] {
         let digest = keyed(&self.key, &[label, &card[..]].concat());
         let mut value = [0; N];

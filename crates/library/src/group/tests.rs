@@ -5,6 +5,7 @@ use std::time::Instant;
 
 mod ahead;
 mod exchange;
+mod udp;
 
 /// Blocks in their own memory. The received blocks are handed out at the end.
 struct Blocks {
@@ -55,19 +56,32 @@ fn closed_port() -> (socket2::Socket, u16) {
     (socket, port)
 }
 
-/// Runs `body` once for each rank, with that rank's handle of a group on this host.
+/// Runs `body` once for each transport and rank, with that rank's handle of a group on this host.
 fn run_ranks<T: Send>(ranks: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T> {
     run_ranks_hidden(ranks, &[], body)
 }
 
-/// Does the same, but the ranks in `hidden` cannot be reached: the others know a closed port for
-/// them.
+/// Does the same, but the ranks in `hidden` cannot be reached: the others know a closed TCP port
+/// for them.
 fn run_ranks_hidden<T: Send>(
     ranks: usize,
     hidden: &[usize],
     body: impl Fn(Group) -> T + Sync,
 ) -> Vec<T> {
+    let transports = [Transport::Tcp, Transport::Wind].into_iter();
+    transports
+        .flat_map(|transport| run_ranks_over(transport, ranks, hidden, &body))
+        .collect()
+}
+
+fn run_ranks_over<T: Send>(
+    transport: Transport,
+    ranks: usize,
+    hidden: &[usize],
+    body: impl Fn(Group) -> T + Sync,
+) -> Vec<T> {
     let config = Config {
+        transport,
         host: Some("here".to_owned()),
         interface: Some("lo".to_owned()),
         ..Config::default()

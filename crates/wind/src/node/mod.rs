@@ -125,6 +125,23 @@ impl Node {
     /// The address is in use or not this host's.
     pub fn bind(address: SocketAddr, config: Config) -> Result<Self, WindError> {
         let socket = LinkSocket::bound(address).map_err(system("cannot bind the address"))?;
+        let mut node = Self::polled(socket, config)?;
+        let runner = Arc::clone(&node.shared);
+        let thread = std::thread::Builder::new()
+            .name("wind".into())
+            .spawn(move || waiting::run(&runner))
+            .map_err(system("cannot start a thread"))?;
+        node.thread = Some(thread);
+        Ok(node)
+    }
+
+    /// Opens a node on a bound socket and without a thread, for a program with an event loop: it
+    /// calls [`Self::turn`] when the node's descriptor is readable, and when
+    /// [`Self::time_to_timeout`] has passed.
+    ///
+    /// # Errors
+    /// The system refuses a descriptor, or the settings want a kernel that cannot be used.
+    pub fn polled(socket: LinkSocket, config: Config) -> Result<Self, WindError> {
         socket.set_coalescing(true);
         // A response has a tag instead; a kernel that cannot do this drops them over IPv6.
         let _ = socket.accept_without_checksum();
@@ -143,14 +160,9 @@ impl Node {
             waiters: Waiters::new(waiting),
             is_ended: AtomicBool::new(false),
         });
-        let runner = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("wind".into())
-            .spawn(move || waiting::run(&runner))
-            .map_err(system("cannot start a thread"))?;
         Ok(Self {
             shared,
-            thread: Some(thread),
+            thread: None,
         })
     }
 

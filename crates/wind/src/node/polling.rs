@@ -1,4 +1,5 @@
-//! Calls that never wait, for a program that polls: a library below MPI does.
+//! Calls that never wait, for a program that polls: a library below MPI does, and one with an event
+//! loop.
 
 use super::{
     Class, Message, MessageId, Node, PeerId, Received, UNSENT_BYTES_MAX, WindError, waiting,
@@ -8,8 +9,16 @@ use crate::{Region, Secret};
 use kumi_multilink::secure::region_key;
 use kumi_sys::shared_memory::SharedMemory;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The socket, which is readable when something has arrived.
+impl AsFd for Node {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.socket.as_fd()
+    }
+}
 
 impl Node {
     /// Returns the next message of any peer, if there is one. Otherwise it receives. It sends what
@@ -33,6 +42,29 @@ impl Node {
             state.transmit(&self.shared.socket);
         }
         received
+    }
+
+    /// Receives, handles timeouts and sends: a turn of the event loop of a program.
+    pub fn turn(&self) {
+        if self.state().turn(&self.shared.socket) {
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Sends what waits to share a datagram with later messages.
+    pub fn send_waiting(&self) {
+        self.act(|_| ());
+    }
+
+    /// Returns the next message that has arrived, and receives nothing.
+    pub fn next(&self) -> Option<Received> {
+        self.state().next_message()
+    }
+
+    /// Returns the time until the next [`Self::turn`] is due; `None` if only an arrival makes one
+    /// due.
+    pub fn time_to_timeout(&self) -> Option<Duration> {
+        self.state().time_to_timeout()
     }
 
     /// Sends a message, or returns `None` if too much waits for the peer.

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   in each interval of two round trips, with 4 senders or more:
-//!     missing > packets / 256:  c ← 0.9 f,  f ← max(0.7 f, 1/256)
-//!     otherwise:                c ← min((1 + 10⁻⁷ k) c, 1),  f ← min(2 f, c) until the first reduction,
-//!                               then min(1.02 f, c)
+//!     missing > packets / 256:  c ← 0.9 f,  f ← max(min(0.7, arrived share) f, 1/256)
+//!     otherwise:                c ← min((1 + 10⁻⁷ k) c, 1)
+//!                               f ← min(2 f, c) until the first reduction, then min(1.02 f, c)
 //!
-//!   k  intervals since the last reduction; f begins at 1/16, its ceiling c at 1; first grant and budget of `credit.rs` are multiplied by it while 4 peers or
-//!   more want credit
+//!   k  intervals since the last reduction; f begins at 1/16, its ceiling c at 1
+//!
+//!   first grant and budget of `credit.rs` are multiplied by f while 4 peers or more want credit
 //! ```
 //!
-//! The windows of many senders cannot avoid an overflow: each has two datagrams at least. Their
+//! The windows of many senders cannot avoid an overflow: each has a datagram at least. Their
 //! credit can, and only the receiver sees all of them. With fewer senders the windows suffice, and
 //! random losses must not stop them.
 
@@ -23,8 +24,8 @@ const PACKETS_PER_LOSS: u64 = 256;
 const REDUCTION: f64 = 0.7;
 const GROWTH: f64 = 1.02;
 const CEILING_REDUCTION: f64 = 0.9;
-/// Growth of the ceiling, for each interval since the overflow: a tenth within some seconds, and the
-/// whole range within half a minute.
+/// Growth of the ceiling, for each interval since the overflow: a tenth within some seconds, and
+/// the whole range within half a minute.
 const CEILING_GROWTH: f64 = 1e-7;
 const FACTOR_MIN: f64 = 1.0 / 256.0;
 const FACTOR_FIRST: f64 = 1.0 / 16.0;

@@ -15,8 +15,8 @@
 //!
 //! u is the length of a datagram. The least round trip of a round counts, because one delayed
 //! acknowledgement is a busy host and not a queue. A loss is congestive if its neighbours found the
-//! link full, or if more is lost than the link itself loses (`loss_floor.rs`). A smaller window would
-//! not avoid the others.
+//! link full, or if more is lost than the link itself loses (`loss_floor.rs`). A smaller window
+//! would not avoid the others.
 
 use crate::protocol::loss_floor::{Finding, LossFloor};
 use crate::protocol::rtt::Rtt;

@@ -99,6 +99,7 @@ fn card(rank: usize) -> [u8; CARD_BYTES] {
         addresses: vec!["127.0.0.1".parse().unwrap()],
         host: format!("host{rank}"),
         network: 0,
+        wind_port: 0,
     };
     card.bytes()
 }

@@ -262,7 +262,11 @@ impl Progress {
         if let Some(active) = self.active.take_if(is_current) {
             active.ticket.settle(Err(Failure::Disagree(text)));
             self.remember(sequence, active.text);
+            if let Some(wind) = &mut self.wind {
+                wind.drop_unsent();
+            }
             for peer in 0..self.peers.len() {
+                self.deliver_wind(peer);
                 self.peers[peer].unacked_chunks = 0;
                 if let Some(connection) = &mut self.peers[peer].chunks_out {
                     connection.drop_chunks();
@@ -300,6 +304,7 @@ impl Progress {
             DueAction::Send(member, step) => self.send_chunk(peer(member), sequence, step),
             DueAction::Expect(member) => {
                 let peer = peer(member);
+                self.deliver_wind(peer);
                 // The chunk expected before may never arrive, and the next one may be shorter.
                 if let Some(connection) = &mut self.peers[peer].chunks_in {
                     connection.set_low_water(None);

@@ -14,7 +14,7 @@ use std::time::Instant;
 const TURN_BYTES: usize = 256 << 10;
 
 /// Destination of a received chunk.
-enum Destination {
+pub(super) enum Destination {
     /// The active collective, at this step.
     Step(CallerStep),
     /// None: it belongs to a collective that has failed, or to an earlier term.
@@ -34,7 +34,10 @@ impl Progress {
             number: 0,
             bytes: step.bytes,
         };
-        if let Some(connection) = self.open_connection(peer, Channel::Chunks) {
+        if let Some(wind) = &mut self.wind {
+            wind.push(peer, header, step);
+            self.flush_wind(peer);
+        } else if let Some(connection) = self.open_connection(peer, Channel::Chunks) {
             let was_idle = connection.is_idle();
             connection.push(header.bytes().to_vec(), Some(Payload::Chunk(step)));
             if was_idle {
@@ -119,15 +122,7 @@ impl Progress {
             let outcome = match destination {
                 Destination::Unknown => return self.pause(peer, Channel::Chunks),
                 Destination::Mismatch(step) => {
-                    let rank = self.membership.rank();
-                    let (received_bytes, expected_bytes) = (header.bytes, step.bytes);
-                    let text = format!(
-                        "rank {member} sends a chunk of {received_bytes} bytes where rank {rank} expects one of {expected_bytes} bytes"
-                    );
-                    // A difference between the ranks' requests explains more. Its report may still
-                    // be in flight, so this one is kept for later.
-                    self.unexpected_chunk
-                        .get_or_insert((header.sequence, text, Instant::now()));
+                    self.note_mismatch(member, &header, &step);
                     return self.pause(peer, Channel::Chunks);
                 }
                 Destination::Discard => self.discard(peer, Channel::Chunks, header.bytes),
@@ -158,7 +153,19 @@ impl Progress {
         }
     }
 
-    fn find_destination(&self, member: usize, header: &Header) -> Destination {
+    /// Keeps the report of a chunk that contradicts this step of the plan. A difference between the
+    /// ranks' requests explains more, and its report may still be in flight.
+    pub(super) fn note_mismatch(&mut self, member: usize, header: &Header, step: &CallerStep) {
+        let rank = self.membership.rank();
+        let (received_bytes, expected_bytes) = (header.bytes, step.bytes);
+        let text = format!(
+            "rank {member} sends a chunk of {received_bytes} bytes where rank {rank} expects one of {expected_bytes} bytes"
+        );
+        self.unexpected_chunk
+            .get_or_insert((header.sequence, text, Instant::now()));
+    }
+
+    pub(super) fn find_destination(&self, member: usize, header: &Header) -> Destination {
         if header.term < self.membership.term() {
             return Destination::Discard;
         }

@@ -71,6 +71,7 @@ impl Progress {
             loss_timeout,
         } = self.pulse();
         self.expire_strangers(now);
+        self.lose_silent_on_wind();
         self.fail_late_shrinks(now);
         if self.join_promise.is_some() {
             self.call_missing_peers(now);
@@ -243,6 +244,9 @@ impl Progress {
         tickets
             .by_ref()
             .for_each(|ticket| ticket.settle(Err(failure.clone())));
+        if let Some(wind) = &mut self.wind {
+            wind.drop_unsent();
+        }
         let term = self.membership.term();
         for peer in &mut self.peers {
             (peer.chunks_out, peer.messages_out) = (None, None);
@@ -321,6 +325,7 @@ impl Progress {
         self.early.clear();
         self.early_count = 0;
         for peer in self.live_peers() {
+            self.deliver_wind(peer);
             if self.resume(peer, Channel::Chunks) {
                 self.read_chunks(peer);
             }

@@ -11,6 +11,7 @@
 //! - `collectives.rs` executes collectives in order.
 //! - `control.rs` handles the control messages of peers.
 //! - `data.rs` sends and receives chunks and messages.
+//! - `wind.rs` does so for chunks, if they are carried by Wind.
 //! - `members.rs` watches the peers and agrees on the membership.
 //! - `connections.rs` makes connections.
 //! - `strangers.rs` accepts connections and identifies their makers.
@@ -21,6 +22,7 @@ mod control;
 mod data;
 mod members;
 mod strangers;
+mod wind;
 
 use crate::group::card::{Card, LocalAddress};
 use crate::group::channel::{InConnection, OutConnection, Payload, Stream};
@@ -32,6 +34,7 @@ use crate::group::memory::Memory;
 use crate::group::messages::{Messages, Parcel};
 use crate::group::secret::Secret;
 use crate::group::ticket::{Completion, Failure, Promise};
+use crate::group::wind_links::WindLinks;
 use crate::work::Work;
 use kumi_sys::fork::Private;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -144,6 +147,7 @@ struct EarlyMessages {
 enum EventSource {
     Listener,
     Wakeup,
+    Wind,
     Stranger(u64),
     Out(usize, Channel),
     In(usize, Channel),
@@ -158,6 +162,7 @@ impl EventSource {
         match self {
             Self::Listener => 0,
             Self::Wakeup => 1,
+            Self::Wind => 2,
             Self::Stranger(name) => 1 << 56 | name,
             Self::Out(peer, channel) => encode(2, peer, channel),
             Self::In(peer, channel) => encode(3, peer, channel),
@@ -170,7 +175,8 @@ impl EventSource {
         let peer = (token >> 8 & 0xffff_ffff) as usize;
         match token >> 56 {
             0 if token == 0 => Self::Listener,
-            0 => Self::Wakeup,
+            0 if token == 1 => Self::Wakeup,
+            0 => Self::Wind,
             1 => Self::Stranger(token & !(1 << 56)),
             2 => Self::Out(peer, channel),
             3 => Self::In(peer, channel),
@@ -193,6 +199,8 @@ pub struct Progress {
     shared: Arc<Mutex<Membership>>,
     peers: Vec<Peer>,
     listeners: Vec<Private<TcpListener>>,
+    /// Chunks over Wind, in place of connections.
+    wind: Option<WindLinks>,
     /// Unidentified connections, in order of arrival.
     strangers: BTreeMap<u64, Stranger>,
     last_stranger_name: u64,
@@ -233,6 +241,7 @@ impl Progress {
         settings: Settings,
         shared: Arc<Mutex<Membership>>,
         listeners: Vec<Private<TcpListener>>,
+        wind: Option<WindLinks>,
         commands: Receiver<Command>,
         wakeup: Arc<Private<EventFd>>,
         join_promise: Promise,
@@ -244,6 +253,9 @@ impl Progress {
             epoll.add(listener, readable(EventSource::Listener))?;
         }
         epoll.add(wakeup.as_fd(), readable(EventSource::Wakeup))?;
+        if let Some(wind) = &wind {
+            epoll.add(wind, readable(EventSource::Wind))?;
+        }
         let ranks = settings.cards.len();
         let mut peers = Vec::with_capacity(ranks);
         peers.resize_with(ranks, || Peer {
@@ -267,6 +279,7 @@ impl Progress {
             shared,
             peers,
             listeners,
+            wind,
             strangers: BTreeMap::new(),
             last_stranger_name: 0,
             accept_pause_end: None,
@@ -305,7 +318,8 @@ impl Progress {
         let mut turned_at = Instant::now();
         while !self.is_done() {
             self.flush_control();
-            let timeout = EpollTimeout::try_from(self.tick()).unwrap_or(EpollTimeout::NONE);
+            let tick = self.wait_for_wind();
+            let timeout = EpollTimeout::try_from(tick).unwrap_or(EpollTimeout::NONE);
             let count = match self.epoll.wait(&mut events, timeout) {
                 Ok(count) => count,
                 Err(nix::errno::Errno::EINTR) => 0,
@@ -337,6 +351,7 @@ impl Progress {
             EventSource::Wakeup => {
                 let _ = self.wakeup.read();
             }
+            EventSource::Wind => self.turn_wind(),
             EventSource::Listener => self.accept(),
             EventSource::Stranger(name) => self.read_hello(name),
             EventSource::Out(peer, channel) => {

@@ -60,7 +60,7 @@ struct Link {
     loss: f64,
 }
 
-/// What a stream took from the link.
+/// Result of streams through a link.
 #[derive(Debug)]
 struct Share {
     /// Of the link's time, per sender.
@@ -84,12 +84,10 @@ fn streams(link: Link, senders: usize, rounds: u64) -> Share {
     };
     let mut world = World::new(senders + 1, 8, faults, |_| {});
     (world.rate, world.delay_ns, world.port_bytes) = (link.rate, link.delay_ns, link.port_bytes);
-    let in_pipe_bytes = link.rate * 2.0 * link.delay_ns as f64 + link.port_bytes as f64;
-    let open = 4
-        + (2.0
-            * (link.rate * 2.0 * link.delay_ns as f64
-                + (link.port_bytes as f64).min(link.rate * 3e6))) as usize
-            / BYTES;
+    // The port's bytes beyond 3 ms at the link's rate are never used.
+    let queue_bytes = (link.port_bytes as f64).min(link.rate * 3e6);
+    let in_pipe_bytes = link.rate * 2.0 * link.delay_ns as f64 + queue_bytes;
+    let open = 4 + (2.0 * in_pipe_bytes) as usize / BYTES;
     let mut peers = vec![None];
     for from in 1..=senders {
         let peer = world.endpoints[from].connect(0, 0).unwrap();
