@@ -3,6 +3,7 @@
 use super::KERNEL_REGION;
 use super::messages::{MESSAGE_BYTES_MAX, Open, Reply, Request, SOCKET, WINDOW_BYTES};
 use crate::protocol::{RegionKey, SlotMemory};
+use kumi_sys::fork::Private;
 use kumi_sys::process::own_descriptor;
 use kumi_sys::shared_memory::SharedMemory;
 use nix::sys::socket::{
@@ -22,7 +23,8 @@ const REPLY_SECONDS: i64 = 2;
 /// A connection to the daemon.
 #[derive(Debug)]
 pub struct Client {
-    socket: OwnedFd,
+    /// A forked child does not keep the connection open when this process ends.
+    socket: Private<OwnedFd>,
     windows: Arc<SharedMemory>,
     port: u16,
 }
@@ -52,7 +54,7 @@ impl Client {
         let count = reply.sessions_max.ok_or_else(|| missing("sessions_max"))?;
         let windows = SharedMemory::map(windows.as_fd(), count as usize * WINDOW_BYTES)?;
         Ok(Self {
-            socket,
+            socket: Private::new(socket),
             windows: Arc::new(windows),
             port,
         })

@@ -21,12 +21,14 @@ use crate::protocol::{
     Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
     Refused, Rejected, Rung, Seal, Status,
 };
+use kumi_sys::fork::Private;
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::udp::LinkSocket;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use state::State;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -92,12 +94,13 @@ struct Shared {
     state: Mutex<State>,
     /// Something has happened for which a program may wait.
     changed: Condvar,
-    socket: LinkSocket,
+    /// A forked child has none of the sockets: it would take what arrives.
+    socket: Private<LinkSocket>,
     /// Wakes the thread, and the program that sleeps on the socket.
     bell: EventFd,
     call: EventFd,
     /// Socket of `kumi wind show`.
-    listener: Option<UnixListener>,
+    listener: Option<Private<UnixListener>>,
     rung: Rung,
     waiters: Waiters,
     is_ended: AtomicBool,
@@ -147,12 +150,13 @@ impl Node {
         let _ = socket.accept_without_checksum();
         let kernel = join(&socket, &config)?;
         let port = socket.local_address().map_or(0, |address| address.port());
-        let listener = show::listen(port);
+        let listener = show::listen(port).map(Private::new);
+        let descriptor = socket.as_fd().as_raw_fd();
         let (rung, waiting) = (config.rung, config.waiting);
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(config, kernel)),
             changed: Condvar::new(),
-            socket,
+            socket: Private::of(socket, descriptor),
             bell: eventfd()?,
             call: eventfd()?,
             listener,

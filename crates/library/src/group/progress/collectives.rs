@@ -54,19 +54,18 @@ impl Progress {
         {
             return false;
         }
-        self.flush_acks();
         if let Some(active) = self.active.take() {
+            // The program may end as soon as it knows, and the others need what is queued.
+            self.queue_acks(active.sequence);
+            self.flush_control();
             self.remember(active.sequence, active.text);
             active.ticket.settle(Ok(Completion::default()));
         }
         true
     }
 
-    /// Acknowledges the received chunks while their collective is still the active one.
-    fn flush_acks(&mut self) {
-        let Some(sequence) = self.active.as_ref().map(|active| active.sequence) else {
-            return;
-        };
+    /// Acknowledges the received chunks of a collective.
+    fn queue_acks(&mut self, sequence: u64) {
         for peer in 0..self.peers.len() {
             let count = std::mem::take(&mut self.peers[peer].unacked_chunks);
             if count > 0 {
