@@ -9,6 +9,13 @@
 #   packaging/setup.sh --test-torch    everything, and the packages for `make test-torch`
 #   packaging/setup.sh --list          prints the missing packages, one per line, and changes nothing
 set -euo pipefail
+case ${1:-} in
+    '' | --build | --demo | --kernel-test | --test-torch | --list) ;;
+    *)
+        echo "setup: unknown option \`$1\`: expected --build, --demo, --kernel-test, --test-torch or --list" >&2
+        exit 2
+        ;;
+esac
 here=$(dirname "$0")
 PATH=$("$here/rust_path.sh"):/usr/sbin:/sbin
 

@@ -57,6 +57,13 @@ FIGURES = {
     "tcp-phases": ("goodput_bps", "goodput, MB/s", MB_PER_S),
     "tcp-restart": ("burst_median_vs_ideal_ratio", "time, relative to the ideal", 1),
     "tcp-stall": ("of_allowed_ratio", "share of the pattern's bound", 1),
+    "wind-goodput": ("unordered_goodput_bps", "goodput of unordered messages, MB/s", MB_PER_S),
+    "wind-latency": ("put_median_us", "put, median, µs", 1),
+    "wind-libfabric": ("half_round_trip_median_us", "half a round trip, median, µs", 1),
+    "wind-loss": ("unordered_goodput_bps", "goodput of unordered messages, MB/s", MB_PER_S),
+    "wind-multicast": ("rate_vs_one_copy_ratio", "share of one copy's rate", 1),
+    "wind-peers": ("goodput_vs_alone_ratio", "share of one peer's goodput", 1),
+    "wind-stopped": ("put_median_us", "put, median, µs", 1),
 }
 
 # Mop/s of 16 ranks in GridMPI (Matsuda et al., table 2): standard TCP, and the other columns by the

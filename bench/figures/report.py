@@ -44,6 +44,7 @@ LAYERS = [
     ("link", "Multilink device"),
     ("tcp", "TCP"),
     ("coll", "Collectives"),
+    ("wind", "Wind"),
     ("topo", "Discovery"),
     ("lab", "The lab itself"),
 ]
