@@ -30,6 +30,10 @@ const WAN_MIN: f64 = 2.0;
 /// Least speed of a planned all-to-all, in multiples of the speed of the MPI library's own.
 const PLAN_MIN: f64 = 1.0;
 
+/// Longest time of a put to a stopped program, in multiples of an exchange of datagrams with a
+/// running one. A stopped program never answers a datagram.
+const STOPPED_PUT_MAX: f64 = 4.0;
+
 /// Share of the goodput before the cut that counts as full recovery.
 const RECOVERY_SHARE: f64 = 0.9;
 
@@ -130,6 +134,9 @@ pub fn tables(story: &Story) -> Vec<Table> {
     if !story.exchanges.is_empty() {
         tables.extend(exchange(story));
     }
+    if !story.answers.is_empty() {
+        tables.push(answers(story));
+    }
     tables
 }
 
@@ -203,6 +210,26 @@ fn wan(story: &Story) -> Table {
         unit: "Mb/s",
         digits: 0,
         base: Some("CUBIC"),
+        rows: rows.collect(),
+    }
+}
+
+fn answers(story: &Story) -> Table {
+    let base_us = story
+        .answers
+        .first()
+        .map_or(f64::NAN, |first| first.median_us);
+    let last = story.answers.len() - 1;
+    let rows = story.answers.iter().enumerate().map(|(index, answer)| {
+        let promise = (index == last).then_some(Promise::AtMost(STOPPED_PUT_MAX));
+        let row = Row::new(answer.name, answer.median_us);
+        row.with_base(base_us).with_promise(promise)
+    });
+    Table {
+        title: "64 bytes to another host, until the answer",
+        unit: "us",
+        digits: 1,
+        base: Some("UDP echo"),
         rows: rows.collect(),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! An unmodified iperf3 and an unmodified Open MPI program run over two links of the lab. One link
 //! is cut and healed while they run, and they continue. Then an MPI program crosses a WAN, with and
-//! without `kumi tcp`. Another exchanges data between eight hosts, with and without a plan.
+//! without `kumi tcp`. Another exchanges data between eight hosts, with and without a plan. Last, a
+//! host writes into the memory of another one.
 //!
 //! The demo prints tables and writes a page with the curves. It fails if a row breaks a promise.
 
@@ -11,6 +12,7 @@ mod claim;
 mod coll;
 mod needs;
 mod page;
+mod put;
 mod run;
 mod setting;
 mod wan;
@@ -77,6 +79,8 @@ pub struct Story {
     pub crossings: Vec<wan::Crossing>,
     /// Results of the MPI all-to-all on a switch.
     pub exchanges: Vec<coll::Exchange>,
+    /// Times of a put and of an exchange of datagrams.
+    pub answers: Vec<put::Answer>,
 }
 
 /// Runs `kumi demo`.
@@ -92,7 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     interrupt::watch()?;
     let start = Instant::now();
     let step = |number: u32, text: &str| {
-        errln!("[{number}/7] {text} ({} s)", start.elapsed().as_secs());
+        errln!("[{number}/8] {text} ({} s)", start.elapsed().as_secs());
     };
     step(1, "building the lab: two hosts, two links, namespaces only");
     let mut lab = Lab::up(&two_links)?;
@@ -135,7 +139,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     let exchanges = coll::exchange(&switch, &mut void)?;
 
-    step(7, "writing the report");
+    step(
+        7,
+        "64 bytes to another host: a UDP echo, and puts by Wind, one to a stopped program",
+    );
+    let one_link = Folder::Embedded.topology("one-link-unshaped")?;
+    let answers = put::measure(&one_link, &mut void)?;
+
+    step(8, "writing the report");
     let story = Story {
         setting,
         void,
@@ -146,6 +157,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         mpi,
         crossings,
         exchanges,
+        answers,
     };
     report(&story, &args.report)
 }
@@ -221,6 +233,9 @@ mod tests {
                     median_s,
                     retransmits,
                 })
+                .to_vec(),
+            answers: [("echo", 60.0), ("put", 30.0)]
+                .map(|(name, median_us)| put::Answer { name, median_us })
                 .to_vec(),
         }
     }

@@ -26,7 +26,7 @@ mod raw_goodput_ends;
 mod raw_stamp_ends;
 mod simulated;
 mod stream;
-mod wind;
+pub mod wind;
 mod wind_check_ends;
 mod wind_ends;
 mod wind_many;

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+/// Port of the target.
 pub const PORT: &str = "5410";
 
 /// Time for each figure, in milliseconds.
