@@ -1,4 +1,4 @@
-//! Last part of the demo: an unmodified MPI all-to-all on a switch with shallow ports, with and
+//! Part of the demo: an unmodified MPI all-to-all on a switch with shallow ports, with and
 //! without a plan.
 
 use super::run::measure_program;

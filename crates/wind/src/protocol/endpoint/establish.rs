@@ -54,7 +54,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     }
 
     /// Returns the credit of a new session. The first packets of many peers that begin together
-    /// would overflow the port; the first one of each brings it the rest.
+    /// would overflow the port. A peer gets the rest when its first packet arrives.
     fn first_grant_bytes(&self) -> u64 {
         let peers = self.peers.len().max(1) as u64;
         let least = 2 * u64::from(self.config.datagram_bytes_max);
