@@ -346,8 +346,7 @@ impl Workload {
                 quick_args,
                 orders,
             } => {
-                let is_short = context.quick && !quick_args.is_empty();
-                let args = if is_short { quick_args } else { args };
+                let args = arguments(context, args, quick_args);
                 match orders {
                     None => mpi_programs::measure(context, *program, args),
                     Some(orders) => {
@@ -357,13 +356,11 @@ impl Workload {
                 }
             }
             Self::Torch { args, quick_args } => {
-                let is_short = context.quick && !quick_args.is_empty();
-                let args = if is_short { quick_args } else { args };
+                let args = arguments(context, args, quick_args);
                 python_ranks::measure_torch(context, args)
             }
             Self::Group { args, quick_args } => {
-                let is_short = context.quick && !quick_args.is_empty();
-                let args = if is_short { quick_args } else { args };
+                let args = arguments(context, args, quick_args);
                 python_ranks::measure_group(context, args)
             }
             Self::Failure { losses } => {
@@ -446,6 +443,16 @@ impl Workload {
             }
         }
     }
+}
+
+/// Returns the arguments of a program: those for `--quick`, if there are any.
+fn arguments<'a>(
+    context: &Context<'_>,
+    args: &'a [String],
+    quick_args: &'a [String],
+) -> &'a [String] {
+    let is_short = context.quick && !quick_args.is_empty();
+    if is_short { quick_args } else { args }
 }
 
 /// Returns the seconds of a run, at most 2 with `--quick`. Flows keep their length, because their
