@@ -46,7 +46,8 @@ static __always_inline int parse(const __u8 *packet, __u32 bytes, struct request
 {
 	__u32 payload;
 
-	if (bytes < REQUEST_HEAD_BYTES || packet[16] != OPERATION_RECORD)
+	if (bytes < REQUEST_HEAD_BYTES || packet[16] != OPERATION_RECORD ||
+	    packet[1] & ~(QUIET | WANTS_SUMMARY))
 		return SILENT;
 	request->operation = packet[17];
 	request->length = packet[18] << 8 | packet[19];
@@ -195,6 +196,21 @@ static __always_inline int execute(struct kumi_wind_window *window, struct reque
 	/* An exchange, so that what was written is visible before. */
 	__sync_lock_test_and_set(&slot->state, own | (__u64)outcome << 1);
 	return outcome;
+}
+
+/* Returns which requests up to `highest` were executed and not refused: bit i for `highest` - i. */
+static __always_inline __u64 summarize(const struct kumi_wind_window *window, __u64 highest)
+{
+	__u64 executed = 0;
+
+	for (__u32 place = 0; place < SUMMARY_REQUESTS && place <= highest; place++) {
+		__u64 number = highest - place;
+		const struct kumi_wind_slot *slot = &window->slots[number % KUMI_WIND_SLOTS];
+
+		if (*(volatile const __u64 *)&slot->state == (number + 1) << 8)
+			executed |= 1ULL << place;
+	}
+	return executed;
 }
 
 #endif

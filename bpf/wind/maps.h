@@ -15,9 +15,14 @@
 #define RESPONSE_KIND 0x61
 #define OPERATION_RECORD 4
 #define ANSWER_RECORD 5
+#define SUMMARY_RECORD 12
+#define QUIET 2 /* flags of a request */
+#define WANTS_SUMMARY 4
 #define HEADER_BYTES 16
 #define REQUEST_HEAD_BYTES 56 /* header and operation, without payload and operands */
 #define ANSWER_HEAD_BYTES 12
+#define SUMMARY_BYTES 20
+#define SUMMARY_REQUESTS 64
 #define TAG_BYTES 8
 #define RUN_HEAD_BYTES 6
 
@@ -82,7 +87,8 @@ struct {
 struct scratch {
 	__u8 request[PACKET_BYTES_MAX];
 	__u8 response[PACKET_BYTES_MAX];
-	__u64 word; /* result of an atomic operation */
+	__u64 word;       /* result of an atomic operation */
+	__u64 summarized; /* request whose response has a summary, and 1; 0: none */
 };
 
 struct {

@@ -47,6 +47,22 @@ static __always_inline int append(struct walk *walk, struct scratch *scratch, co
 	return 0;
 }
 
+/* Appends a summary to the response, if the last request asks for one and it fits. */
+static __always_inline void append_summary(struct walk *walk, struct scratch *scratch)
+{
+	__u32 at = walk->response;
+	__u64 highest = scratch->summarized - 1;
+	__u8 *head;
+
+	if (!scratch->summarized || at > REQUEST_BYTES_MAX - TAG_BYTES - SUMMARY_BYTES)
+		return;
+	head = scratch->response + at;
+	*(__u32 *)head = bpf_htonl(SUMMARY_RECORD << 24);
+	*(__u64 *)(head + 4) = bpf_cpu_to_be64(highest);
+	*(__u64 *)(head + 12) = bpf_cpu_to_be64(summarize(walk->window, highest));
+	walk->response = at + SUMMARY_BYTES;
+}
+
 /* Handles the next request of the packet. Returns 1 at the last one that has an answer. */
 static long handle_next(__u32 index, void *context)
 {
@@ -85,8 +101,16 @@ static long handle_next(__u32 index, void *context)
 	if (index > 0 && request.operation == GET)
 		return 1;
 	outcome = execute(walk->window, &request, walk->session->owner);
-	if (outcome < 0 || append(walk, scratch, &request, outcome))
+	if (outcome < 0)
 		return 1;
+	if (outcome || request.operation > PUT_DIFF || !(scratch->request[1] & QUIET)) {
+		if (append(walk, scratch, &request, outcome))
+			return 1;
+		/* A response has the number of the last request that it answers. */
+		__builtin_memcpy(scratch->response + 8, scratch->request + 8, 8);
+		if (scratch->request[1] & WANTS_SUMMARY && request.operation != GET)
+			scratch->summarized = request.number + 1;
+	}
 	if (walk->segment >= walk->left || request.operation == GET)
 		return 1;
 	walk->at += walk->segment;
@@ -151,6 +175,7 @@ int wind(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	/* Until it is complete, the response has the session's index in the place of the peer's. */
 	__builtin_memcpy(scratch->response, header, sizeof(header));
+	scratch->summarized = 0;
 	walk.skb = skb;
 	walk.at = frame.payload;
 	walk.left = frame.bytes;
@@ -159,7 +184,9 @@ int wind(struct __sk_buff *skb)
 	bpf_loop(SEGMENTS_MAX, handle_next, &walk, 0);
 	if (walk.response == HEADER_BYTES)
 		return walk.outcome == PROGRAM ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	append_summary(&walk, scratch);
 	scratch->response[0] = RESPONSE_KIND;
+	scratch->response[1] = 0;
 	*(__be32 *)(scratch->response + 4) = bpf_htonl(walk.session->peer_index);
 	return respond(skb, &frame, &walk, scratch);
 }

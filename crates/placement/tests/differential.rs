@@ -5,9 +5,10 @@ use kumi_placement::{Name, Program, Region, Session};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::kernel::{KERNEL_REGION, WINDOW_BYTES};
 use kumi_wind::protocol::wire::{
-    Answer, Authenticator, Header, Kind, Request, emit_request, emit_response, parse_request,
+    Authenticator, Flags, Header, Kind, Request, emit_request, emit_response, parse_request,
+    parse_response,
 };
-use kumi_wind::protocol::{Regions, SLOT_WORDS, SlotMemory, diff, execute_request};
+use kumi_wind::protocol::{Regions, SLOT_WORDS, SlotMemory, diff, execute_request, respond};
 use kumi_wind::{Atomic, Operation, Place, RegionKey, Seal};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,18 +195,15 @@ impl Pair {
         let header = Header::parse(packet).ok()?;
         let request = parse_request(packet, &self.requests)?;
         let result = execute_request(&request, &self.slots, &mut self.model)?;
+        let response = respond(header.flags, &request, &result, &self.slots)?;
         let header = Header {
             kind: Kind::Response,
-            wants_ack: false,
+            flags: Flags::default(),
             receiver: PEER_INDEX,
             number: header.number,
         };
-        let answer = Answer {
-            operation: request.number,
-            result: result.as_ref().map(Vec::as_slice).map_err(|reason| *reason),
-        };
         let mut out = Vec::new();
-        emit_response(header, answer, &self.responses, &mut out);
+        emit_response(header, response, &self.responses, &mut out);
         Some(out)
     }
 
@@ -273,6 +271,14 @@ fn random_operation(rng: &mut fastrand::Rng) -> Operation {
     }
 }
 
+fn random_flags(rng: &mut fastrand::Rng) -> Flags {
+    Flags {
+        wants_ack: false,
+        is_quiet: rng.u8(..4) == 0,
+        wants_summary: rng.u8(..4) == 0,
+    }
+}
+
 /// Sends `count` packets, some of them again, old ones, and damaged ones.
 fn compare(shape: Shape, seal: Seal, seed: u64, count: usize) {
     let mut pair = Pair::new(shape, seal);
@@ -293,7 +299,7 @@ fn compare(shape: Shape, seal: Seal, seed: u64, count: usize) {
             next += u64::from(rng.bool());
             let header = Header {
                 kind: Kind::Request,
-                wants_ack: false,
+                flags: random_flags(&mut rng),
                 receiver: INDEX,
                 number: number as u64,
             };
@@ -371,7 +377,7 @@ fn program__other_traffic__is_left_alone() {
     };
     let header = |receiver: u32| Header {
         kind: Kind::Request,
-        wants_ack: false,
+        flags: Flags::default(),
         receiver,
         number: 0,
     };
@@ -434,12 +440,10 @@ fn program__other_traffic__is_left_alone() {
     assert_eq!(pair.program.test_run(&good).unwrap().0, REDIRECT);
 }
 
-#[test]
-#[ignore = "needs root, bpf"]
-fn program__super_packet__answers_all_of_its_requests_at_once() {
-    let mut pair = Pair::new(Shape::Ipv4, Seal::Authenticate);
+/// Sends eight puts as one super-packet, to the kernel and the model. Returns the kernel's action
+/// and what it sends.
+fn send_super_packet(pair: &mut Pair, flags: fn(u64) -> Flags) -> (u32, Vec<u8>) {
     let mut payload = Vec::new();
-    let mut expected = Vec::new();
     let mut segment = 0;
     for number in 0..8_u64 {
         let bytes = if number == 7 { 100 } else { 300 };
@@ -454,7 +458,7 @@ fn program__super_packet__answers_all_of_its_requests_at_once() {
         };
         let header = Header {
             kind: Kind::Request,
-            wants_ack: false,
+            flags: flags(number),
             receiver: INDEX,
             number: 70 + number,
         };
@@ -462,19 +466,57 @@ fn program__super_packet__answers_all_of_its_requests_at_once() {
         emit_request(header, &request, &pair.requests, &mut packet);
         segment = segment.max(packet.len());
         payload.extend(&packet);
-        pair.answer(&packet).expect("the model executes it");
-        expected.push(number);
+        pair.answer(&packet);
     }
     let input = frame(Shape::Ipv4, &payload, false);
-    let run = pair.program.test_run_segmented(&input, segment as u32, 8);
-    let (action, output) = run.expect("the kernel runs it");
-    assert_eq!(action, REDIRECT);
-    let response = &output[14 + 28..];
-    assert_eq!(Header::parse(response).unwrap().number, 70);
-    let answers =
-        kumi_wind::protocol::wire::parse_response(response, &pair.responses).expect("authentic");
-    let numbers: Vec<u64> = answers.iter().map(|answer| answer.operation).collect();
-    assert_eq!(numbers, expected);
-    assert!(answers.iter().all(|answer| answer.result == Ok(&[])));
+    let run = pair
+        .program
+        .test_run_segmented(&input, segment as u32, 8)
+        .expect("the kernel runs it");
     pair.check_equal(&"a super-packet");
+    run
+}
+
+/// Returns the packet number of the response in a frame, the requests that it answers, and those in
+/// its summary.
+fn answered(pair: &Pair, output: &[u8]) -> (u64, Vec<u64>, Option<Vec<u64>>) {
+    let packet = &output[14 + 28..];
+    let response = parse_response(packet, &pair.responses).expect("authentic");
+    let answers = response.answers.iter();
+    assert!(answers.clone().all(|answer| answer.result == Ok(&[])));
+    (
+        Header::parse(packet).unwrap().number,
+        answers.map(|answer| answer.operation).collect(),
+        response.summary.map(|summary| summary.numbers().collect()),
+    )
+}
+
+#[test]
+#[ignore = "needs root, bpf"]
+fn program__super_packet__answers_all_of_its_requests_at_once() {
+    let mut pair = Pair::new(Shape::Ipv4, Seal::Authenticate);
+    let (action, output) = send_super_packet(&mut pair, |_| Flags::default());
+    assert_eq!(action, REDIRECT);
+    assert_eq!(answered(&pair, &output), (77, (0..8).collect(), None));
+}
+
+#[test]
+#[ignore = "needs root, bpf"]
+fn program__super_packet_of_quiet_puts__answers_the_others_with_a_summary_or_nothing() {
+    let quiet = |number: u64| Flags {
+        is_quiet: number != 2 && number != 6,
+        wants_summary: number == 6,
+        ..Flags::default()
+    };
+    let mut pair = Pair::new(Shape::Ipv4, Seal::Authenticate);
+    let (action, output) = send_super_packet(&mut pair, quiet);
+    assert_eq!(action, REDIRECT);
+    let of_summary = Some((0..7).collect());
+    assert_eq!(answered(&pair, &output), (76, vec![2, 6], of_summary));
+    let all = |_| Flags {
+        is_quiet: true,
+        ..Flags::default()
+    };
+    let mut pair = Pair::new(Shape::Ipv4, Seal::Authenticate);
+    assert_eq!(send_super_packet(&mut pair, all).0, SHOT);
 }

@@ -35,22 +35,28 @@ pub struct Datagrams {
 
 impl Default for Datagrams {
     fn default() -> Self {
+        Self::with_longest(1)
+    }
+}
+
+impl Datagrams {
+    /// Creates a buffer for `count` entries of [`RECEIVE_BYTES_MAX`], or for more that are shorter.
+    /// Memory is used where datagrams are written.
+    pub fn with_longest(count: usize) -> Self {
         Self {
-            buffer: vec![0; RECEIVE_BYTES_MAX],
+            buffer: vec![0; count.max(1) * RECEIVE_BYTES_MAX],
             place_bytes: RECEIVE_BYTES_MAX,
             places: 1,
             received: Vec::with_capacity(PLACES_MAX),
         }
     }
-}
 
-impl Datagrams {
     /// Receives into places of `place_bytes`, as many as the buffer has, at most [`PLACES_MAX`].
     /// Returns `WouldBlock` if no datagram is available.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, place_bytes: usize) -> io::Result<()> {
         self.received.clear();
         self.place_bytes = place_bytes.clamp(1, RECEIVE_BYTES_MAX);
-        self.places = (RECEIVE_BYTES_MAX / self.place_bytes).min(PLACES_MAX);
+        self.places = (self.buffer.len() / self.place_bytes).min(PLACES_MAX);
         // SAFETY: all-zero bytes are a valid value of each of these C structures.
         let mut names: [libc::sockaddr_in6; PLACES_MAX] = unsafe { std::mem::zeroed() };
         // SAFETY: as above.

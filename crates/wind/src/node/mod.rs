@@ -406,35 +406,6 @@ impl Node {
         self.wait(limit, |state| state.take_result(peer, operation))
     }
 
-    /// Executes the parts of an operation that is longer than a datagram, and returns the bytes of
-    /// their results. Every result is taken, also after an error, so none stays behind.
-    fn execute(
-        &self,
-        peer: PeerId,
-        parts: impl Iterator<Item = (Place, Operation)>,
-    ) -> Result<Vec<u8>, WindError> {
-        let mut started = Vec::new();
-        let mut outcome = Ok(Vec::new());
-        for (place, operation) in parts {
-            let room = self.wait_for_room(peer);
-            match room.and_then(|()| self.start(peer, place, operation)) {
-                Ok(number) => started.push(number),
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
-        }
-        for operation in started {
-            let result = self.wait_result(peer, operation, None);
-            outcome = outcome.and_then(|mut bytes| {
-                bytes.extend(result?);
-                Ok(bytes)
-            });
-        }
-        outcome
-    }
-
     /// Writes `bytes` at `place`, and waits until they are in the peer's memory.
     ///
     /// # Errors

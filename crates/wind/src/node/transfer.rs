@@ -8,6 +8,10 @@ use std::collections::VecDeque;
 /// a receiver grants (`budget_bytes`).
 const OPEN_PARTS_MAX: usize = 2048;
 
+/// Parts that are started before they are sent together: a third of what one system call takes, so
+/// that the target works while the next ones are prepared.
+const PARTS_PER_CALL: usize = 15;
+
 /// Memory of the program that a transfer reads or writes.
 pub trait LocalMemory {
     /// Returns the `bytes` bytes at `offset`.
@@ -87,6 +91,54 @@ impl Transfer {
 }
 
 impl Node {
+    /// Executes the parts of an operation that is longer than a datagram, and returns the bytes of
+    /// their results. Every result is taken, also after an error, so none stays behind.
+    pub(super) fn execute(
+        &self,
+        peer: PeerId,
+        parts: impl Iterator<Item = (Place, Operation)>,
+    ) -> Result<Vec<u8>, WindError> {
+        let mut parts = parts.peekable();
+        let mut started = Vec::new();
+        let mut outcome = Ok(Vec::new());
+        while parts.peek().is_some() && outcome.is_ok() {
+            let batch = parts.by_ref().take(PARTS_PER_CALL);
+            outcome = self
+                .start_batch(peer, batch, &mut started)
+                .map(|()| Vec::new());
+        }
+        for operation in started {
+            let result = self.wait_result(peer, operation, None);
+            outcome = outcome.and_then(|mut bytes| {
+                bytes.extend(result?);
+                Ok(bytes)
+            });
+        }
+        outcome
+    }
+
+    /// Starts operations, whose numbers it adds to `started`, and sends them together.
+    fn start_batch(
+        &self,
+        peer: PeerId,
+        batch: impl Iterator<Item = (Place, Operation)>,
+        started: &mut Vec<u64>,
+    ) -> Result<(), WindError> {
+        let mut state = self.state_with_room(peer)?;
+        let mut outcome = Ok(());
+        for (place, operation) in batch {
+            match state.start(peer, place, operation) {
+                Ok(number) => started.push(number),
+                Err(error) => {
+                    outcome = Err(error.into());
+                    break;
+                }
+            }
+        }
+        self.send_and_ring(&mut state);
+        outcome
+    }
+
     /// Starts parts of a transfer for which there is room, and takes results. Returns whether the
     /// transfer is complete. It does not wait.
     ///

@@ -11,7 +11,7 @@
 //! An Init may be a replay of an old one. The session that it begins therefore replaces none before
 //! its initiator has proved with a sealed packet that it runs (`endpoint.rs`).
 
-use crate::protocol::wire::{HEADER_BYTES, Header, Kind};
+use crate::protocol::wire::{Flags, HEADER_BYTES, Header, Kind};
 use kumi_multilink::noise_cipher::Resolver;
 use kumi_multilink::secure::Seal;
 use kumi_multilink::wire::Reader;
@@ -92,7 +92,7 @@ fn noise(secret: &Secret) -> snow::Builder<'_> {
 fn message(kind: Kind, receiver: u32, noise: &mut snow::HandshakeState, own: &Params) -> Vec<u8> {
     let header = Header {
         kind,
-        wants_ack: false,
+        flags: Flags::default(),
         receiver,
         number: 0,
     };

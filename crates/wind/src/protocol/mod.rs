@@ -47,5 +47,7 @@ pub use kumi_multilink::secure::Seal;
 pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions, place_bytes};
 pub use outbox::Message;
 pub use recovery::Counts;
-pub use requests::slots::{Outcome, SLOT_WORDS, SLOTS, SlotMemory, execute as execute_request};
+pub use requests::slots::{
+    Outcome, SLOT_WORDS, SLOTS, SlotMemory, execute as execute_request, respond,
+};
 pub use session::Unusable;

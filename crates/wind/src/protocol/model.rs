@@ -151,6 +151,11 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Returns whether the operation only writes: its answer has no bytes.
+    pub(crate) fn is_put(&self) -> bool {
+        matches!(self, Self::Put(_) | Self::PutDiff(_))
+    }
+
     /// Returns the bytes of its payload or operands.
     pub(crate) fn payload_bytes(&self) -> usize {
         match self {

@@ -29,7 +29,7 @@ use crate::protocol::model::{Class, Mode, Operation, Place, Regions};
 use crate::protocol::outbox::{ITEM_COST_BYTES, Message, Outbox};
 use crate::protocol::pressure::Pressure;
 use crate::protocol::session::{Happening, STATE_BYTES, Session, Unusable, operation_name};
-use crate::protocol::wire::{HEADER_BYTES, Header, Kind, OPERATION_HEAD_BYTES, Segment};
+use crate::protocol::wire::{Flags, HEADER_BYTES, Header, Kind, OPERATION_HEAD_BYTES, Segment};
 use establish::DIAL_MAX_NS;
 use peer::{Candidate, Peer};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -548,7 +548,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         if let Some((address, unknown)) = self.unknown.pop_front() {
             let header = Header {
                 kind: Kind::Unknown,
-                wants_ack: false,
+                flags: Flags::default(),
                 ..unknown
             };
             out.extend_from_slice(&header.to_bytes());

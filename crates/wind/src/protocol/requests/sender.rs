@@ -8,9 +8,20 @@ use crate::protocol::rtt::Rtt;
 use crate::protocol::sequence::Sequence;
 use crate::protocol::window::Window;
 use crate::protocol::wire::{
-    Ack, Authenticator, Header, Kind, Request, emit_request, parse_response,
+    Ack, Authenticator, Flags, HEADER_BYTES, Header, Kind, OPERATION_HEAD_BYTES, REQUEST_TAG_BYTES,
+    Request, Response, Summary, emit_request, parse_response,
 };
 use std::collections::VecDeque;
+
+/// Most puts in a row without a response of their own. A summary covers four such rows, so that a
+/// few lost ones do no harm.
+const QUIET_MAX: u64 = 15;
+
+/// Bytes of a request without its payload.
+const HEAD_BYTES: usize = HEADER_BYTES + OPERATION_HEAD_BYTES + REQUEST_TAG_BYTES;
+
+/// A window has room for this number of rows, so that responses still pace the packets.
+const ROWS_PER_WINDOW: u64 = 4;
 
 /// Result of a request: its number, and the bytes.
 pub type Answered = (u64, Result<Vec<u8>, Refused>);
@@ -23,12 +34,25 @@ pub struct Sender {
     recovery: Recovery,
     window: Window,
     datagram_bytes: u64,
-    open: Sequence<Request>,
+    open: Sequence<Open>,
     /// Number of the next request that is sent for the first time.
     unsent: u64,
     again: VecDeque<u64>,
     is_probe_due: bool,
     held_bytes: u64,
+    /// Puts since the last request that gets a response, and their bytes.
+    quiet: u64,
+    quiet_bytes: u64,
+    /// Most puts in a row without a response. Halved by a loss, and increased by each response:
+    /// what is missing in a summary is sent again, even if it was only late.
+    quiet_max: u64,
+}
+
+/// A request without an answer.
+struct Open {
+    request: Request,
+    /// Number of its packet, if it was sent once.
+    packet: Option<u64>,
 }
 
 impl Sender {
@@ -43,6 +67,9 @@ impl Sender {
             again: VecDeque::new(),
             is_probe_due: false,
             held_bytes: 0,
+            quiet: 0,
+            quiet_bytes: 0,
+            quiet_max: QUIET_MAX,
         }
     }
 
@@ -55,7 +82,10 @@ impl Sender {
             operation,
         };
         self.held_bytes += request.cost_bytes();
-        self.open.push(request)
+        self.open.push(Open {
+            request,
+            packet: None,
+        })
     }
 
     /// Returns the number of requests that were submitted.
@@ -90,39 +120,112 @@ impl Sender {
         if !self.is_probe_due && in_flight_bytes > self.window.bytes() {
             return false;
         }
-        let Some(number) = self.take_next() else {
+        let Some((number, is_first)) = self.take_next() else {
             return false;
         };
         self.is_probe_due = false;
-        let header = Header {
-            kind: Kind::Request,
-            wants_ack: false,
-            receiver,
-            number: self.recovery.next(),
-        };
-        let Some(request) = self.open.get(number) else {
+        let flags = self.choose_flags(number, is_first);
+        let packet = self.recovery.next();
+        let Some(open) = self.open.get_mut(number) else {
             return false;
         };
+        open.packet = is_first.then_some(packet);
+        let header = Header {
+            kind: Kind::Request,
+            flags,
+            receiver,
+            number: packet,
+        };
         let start = out.len();
-        emit_request(header, request, authenticator, out);
+        emit_request(header, &open.request, authenticator, out);
         let bytes = (out.len() - start) as u64;
         self.recovery
             .on_sent(now_ns, bytes, vec![Part::Operation(number)]);
         true
     }
 
-    fn take_next(&mut self) -> Option<u64> {
+    /// Returns the next request to send, and whether it is sent for the first time.
+    fn take_next(&mut self) -> Option<(u64, bool)> {
         while let Some(number) = self.again.pop_front() {
             if self.open.contains(number) {
-                return Some(number);
+                return Some((number, false));
             }
         }
         let oldest = self.open.first()?;
         let may_send = self.unsent < self.open.next() && self.unsent < oldest + SLOTS;
         may_send.then(|| {
             self.unsent += 1;
-            self.unsent - 1
+            (self.unsent - 1, true)
         })
+    }
+
+    /// Returns whether `number` is of a request that is not a get.
+    fn may_summarize(&self, number: u64) -> bool {
+        let open = self.open.get(number);
+        open.is_some_and(|open| !matches!(open.request.operation, Operation::Get(_)))
+    }
+
+    /// Chooses the flags of a request that is sent now. A put is quiet if a request that can ask
+    /// for a summary follows it at once.
+    fn choose_flags(&mut self, number: u64, is_first: bool) -> Flags {
+        let mut flags = Flags::default();
+        let open = self.open.get(number);
+        let Some(open) = open.filter(|_| self.may_summarize(number)) else {
+            return flags;
+        };
+        let operation = &open.request.operation;
+        let is_put = operation.is_put();
+        let bytes = (HEAD_BYTES + operation.payload_bytes()) as u64;
+        let in_flight_bytes = self.recovery.in_flight_bytes() + bytes;
+        let next = self.unsent;
+        let is_followed = self.again.is_empty()
+            && self.may_summarize(next)
+            && self
+                .open
+                .first()
+                .is_some_and(|oldest| next < oldest + SLOTS)
+            && in_flight_bytes + self.datagram_bytes <= self.window.bytes();
+        let row_bytes = self.quiet_bytes + bytes;
+        let is_short =
+            self.quiet < self.quiet_max && row_bytes * ROWS_PER_WINDOW <= self.window.bytes();
+        if is_put && is_first && is_followed && is_short {
+            self.quiet += 1;
+            self.quiet_bytes = row_bytes;
+            flags.is_quiet = true;
+        } else {
+            flags.wants_summary = self.quiet > 0 || !is_first;
+            (self.quiet, self.quiet_bytes) = (0, 0);
+        }
+        flags
+    }
+
+    /// Returns the packets that a response acknowledges: that of its number, and those of the
+    /// executed requests that were sent once.
+    fn acknowledged(&self, number: u64, response: &Response<'_>) -> Ack {
+        let answered = response.answers.iter().map(|answer| answer.operation);
+        let executed = response.summary.into_iter().flat_map(Summary::numbers);
+        let packets = answered.chain(executed).filter_map(|request| {
+            let packet = self.open.get(request)?.packet;
+            packet.filter(|packet| *packet < number)
+        });
+        let mut packets: Vec<u64> = packets.chain([number]).collect();
+        packets.sort_unstable_by(|a, b| b.cmp(a));
+        packets.dedup();
+        Ack {
+            delay_us: 0,
+            ranges: packets
+                .into_iter()
+                .map(|packet| packet..packet + 1)
+                .collect(),
+        }
+    }
+
+    /// Ends a request that has an answer.
+    fn close(&mut self, number: u64) -> bool {
+        let open = self.open.remove(number);
+        let cost = open.as_ref().map(|open| open.request.cost_bytes());
+        self.held_bytes -= cost.unwrap_or(0);
+        open.is_some()
     }
 
     /// Handles a response. Returns the answers that are new; `None` for a packet that is not of
@@ -134,15 +237,11 @@ impl Sender {
         authenticator: &Authenticator,
         now_ns: u64,
     ) -> Option<Vec<Answered>> {
-        let answers = parse_response(packet, authenticator)?;
-        let end = header.number.checked_add(answers.len() as u64)?;
+        let response = parse_response(packet, authenticator)?;
+        header.number.checked_add(1)?;
         let is_limited =
             self.recovery.in_flight_bytes() + self.datagram_bytes > self.window.bytes();
-        let numbers = header.number..end;
-        let ack = Ack {
-            delay_us: 0,
-            ranges: vec![numbers],
-        };
+        let ack = self.acknowledged(header.number, &response);
         let outcome = self.recovery.on_ack(&ack, now_ns)?;
         if let Some(highest) = outcome.highest {
             let next = self.recovery.next();
@@ -150,11 +249,18 @@ impl Sender {
             self.window
                 .on_ack(outcome.arrived_bytes, highest, next, rtt, is_limited);
         }
+        self.quiet_max = (self.quiet_max + 1).min(QUIET_MAX);
         self.send_lost_again(outcome);
         let mut fresh = Vec::new();
-        for answer in answers {
-            if let Some(request) = self.open.remove(answer.operation) {
-                self.held_bytes -= request.cost_bytes();
+        for number in response.summary.into_iter().flat_map(Summary::numbers) {
+            let open = self.open.get(number);
+            let is_put = open.is_some_and(|open| open.request.operation.is_put());
+            if is_put && self.close(number) {
+                fresh.push((number, Ok(Vec::new())));
+            }
+        }
+        for answer in response.answers {
+            if self.close(answer.operation) {
                 fresh.push((answer.operation, answer.result.map(<[u8]>::to_vec)));
             }
         }
@@ -163,6 +269,7 @@ impl Sender {
 
     fn send_lost_again(&mut self, outcome: Outcome) {
         if let Some(highest) = outcome.highest_lost {
+            self.quiet_max /= 2;
             let next = self.recovery.next();
             self.window
                 .on_loss(outcome.lost_bytes, highest, next, &self.recovery.rtt);

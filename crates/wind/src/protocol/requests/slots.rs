@@ -14,7 +14,7 @@
 
 use crate::protocol::model::{Operation, Refused, Regions};
 use crate::protocol::operations::perform;
-use crate::protocol::wire::Request;
+use crate::protocol::wire::{Answer, Flags, Request, Response, Summary};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots of a session. `bpf/wind/intf.h` has the same number.
@@ -87,6 +87,47 @@ fn repeat(
         // Reading again changes nothing, and the requester takes one of the answers.
         Operation::Get(_) => perform(&request.place, &request.operation, regions),
     }
+}
+
+/// Returns which requests up to `highest` were executed and not refused.
+pub fn summary(slots: &dyn SlotMemory, highest: u64) -> Summary {
+    let is_executed = |place: &u64| {
+        let number = highest.checked_sub(*place);
+        number.is_some_and(|number| {
+            let state = slots.word(2 * (number % SLOTS) as usize);
+            state.load(Ordering::Acquire) == done(number, None)
+        })
+    };
+    let places = (0..u64::from(u64::BITS)).filter(is_executed);
+    Summary {
+        highest,
+        executed: places.fold(0, |bits, place| bits | 1 << place),
+    }
+}
+
+/// Returns the answers to a request that has just been executed with `result`; `None` if its sender
+/// wants none.
+pub fn respond<'a>(
+    flags: Flags,
+    request: &Request,
+    result: &'a Result<Vec<u8>, Refused>,
+    slots: &dyn SlotMemory,
+) -> Option<Response<'a>> {
+    let is_put = request.operation.is_put();
+    if flags.is_quiet && is_put && result.is_ok() {
+        return None;
+    }
+    let result = result.as_ref().map(Vec::as_slice).map_err(|reason| *reason);
+    let answer = Answer {
+        operation: request.number,
+        result,
+    };
+    // The response to a get may have no room for it.
+    let has_summary = flags.wants_summary && !matches!(request.operation, Operation::Get(_));
+    Some(Response {
+        answers: vec![answer],
+        summary: has_summary.then(|| summary(slots, request.number)),
+    })
 }
 
 /// Returns the number of requests that were executed without a gap, given an earlier such number.

@@ -319,7 +319,7 @@ impl Session {
         }
         self.unacked += 1;
         let is_in_order = self.received.count() <= 1 && header.number >= highest;
-        let is_due = header.wants_ack || !is_in_order || !is_new || self.unacked >= ACK_EVERY;
+        let is_due = header.flags.wants_ack || !is_in_order || !is_new || self.unacked >= ACK_EVERY;
         let at_ns = if is_due {
             now_ns
         } else {
@@ -362,6 +362,8 @@ impl Session {
                 operation,
             } => self.handle_operation(number, &place, &operation, regions, out)?,
             Record::Answer(answer) => self.handle_answer(&answer, out),
+            // One outside a response has no meaning.
+            Record::Summary(_) => {}
             Record::Rejection {
                 is_ordered,
                 message,

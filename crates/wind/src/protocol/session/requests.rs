@@ -7,7 +7,7 @@ use crate::protocol::model::{Operation, Place, Regions};
 use crate::protocol::outbox::Message;
 use crate::protocol::requests::Sender;
 use crate::protocol::requests::slots::{self, SlotMemory};
-use crate::protocol::wire::{Answer, Header, Kind, TagKey, emit_response, parse_request};
+use crate::protocol::wire::{Flags, Header, Kind, TagKey, emit_response, parse_request};
 use std::sync::Arc;
 
 /// Shortest time between two looks at the slots while a message waits for requests, in ns. A look
@@ -114,17 +114,16 @@ impl Session {
         let Some(result) = slots::execute(&request, &*served.slots, regions) else {
             return;
         };
+        let Some(response) = slots::respond(header.flags, &request, &result, &*served.slots) else {
+            return;
+        };
         let header = Header {
             kind: Kind::Response,
-            wants_ack: false,
+            flags: Flags::default(),
             receiver: self.remote.index,
             number: header.number,
         };
-        let answer = Answer {
-            operation: request.number,
-            result: result.as_ref().map(Vec::as_slice).map_err(|reason| *reason),
-        };
-        emit_response(header, answer, &self.sending, out);
+        emit_response(header, response, &self.sending, out);
     }
 
     /// Handles a response.

@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::protocol::recovery::Part;
-use crate::protocol::wire::{ACK_RANGES_MAX, Ack, HEADER_BYTES, Header, Kind, Record};
+use crate::protocol::wire::{ACK_RANGES_MAX, Ack, Flags, HEADER_BYTES, Header, Kind, Record};
 
 impl Session {
     /// Appends the next packet to `out`. Returns false if nothing is to be sent now.
@@ -54,7 +54,10 @@ impl Session {
             && sent_bytes + datagram_bytes <= self.window.bytes();
         let header = Header {
             kind: Kind::Data,
-            wants_ack: !parts.is_empty() && !has_more,
+            flags: Flags {
+                wants_ack: !parts.is_empty() && !has_more,
+                ..Flags::default()
+            },
             receiver: self.remote.index,
             number: self.recovery.next(),
         };

@@ -58,6 +58,40 @@ fn requests__under_faults__are_executed_exactly_once() {
 }
 
 #[test]
+fn puts__many_at_once__are_answered_together_and_sent_again_if_lost() {
+    const PUTS: u64 = 400;
+    for (loss, datagrams_max) in [(0.0, PUTS + PUTS / 4), (0.02, 2 * PUTS)] {
+        let faults = Faults {
+            loss,
+            ..Faults::NONE
+        };
+        let mut world = World::new(2, 5, faults, |_| {});
+        let peer = connect_with_requests(&mut world, &[0])[0];
+        let before = world.sent;
+        for number in 0..PUTS {
+            let put = Operation::Put(vec![number as u8 | 1; 8]);
+            world.endpoints[0]
+                .operate(peer, at(8 * number), put)
+                .unwrap();
+        }
+        let mut answered = 0;
+        world.run_until(world.now_ns + SECOND, |_, _, event| {
+            answered += u64::from(matches!(event, Event::Answered(_, _, Ok(_))));
+            answered == PUTS
+        });
+        assert_eq!(answered, PUTS, "loss {loss}");
+        for number in 0..PUTS as usize {
+            assert_eq!(world.memories[1].bytes[8 * number], number as u8 | 1);
+        }
+        let datagrams = world.sent - before;
+        assert!(
+            datagrams <= datagrams_max,
+            "loss {loss}: {datagrams} datagrams"
+        );
+    }
+}
+
+#[test]
 fn ordered_message__after_requests__is_delivered_after_their_execution() {
     for seed in 0..20 {
         let faults = Faults {

@@ -8,11 +8,11 @@ mod request;
 
 pub use record::{
     ACK_RANGES_MAX, ANSWER_HEAD_BYTES, Ack, Answer, Before, OPERATION_HEAD_BYTES, Record, Segment,
-    parse_records,
+    Summary, parse_records,
 };
 pub use request::{
-    Authenticator, REQUEST_TAG_BYTES, Request, TagKey, emit_request, emit_response, parse_request,
-    parse_response,
+    Authenticator, REQUEST_TAG_BYTES, Request, Response, TagKey, emit_request, emit_response,
+    parse_request, parse_response,
 };
 
 use kumi_multilink::wire::{Reader, Short};
@@ -84,23 +84,61 @@ impl From<Short> for Malformed {
 pub struct Header {
     /// Kind of the packet.
     pub kind: Kind,
-    /// The sender waits for an acknowledgement and has nothing more to send.
-    pub wants_ack: bool,
+    /// Requests of the sender beside the contents.
+    pub flags: Flags,
     /// Index of the session at the receiver.
     pub receiver: u32,
     /// Packet number, from 0 for each session. Requests have numbers of their own, and a response
-    /// has that of its request.
+    /// has that of the last request that it answers.
     pub number: u64,
 }
 
+/// Flags of a packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// The sender waits for an acknowledgement and has nothing more to send.
+    pub wants_ack: bool,
+    /// A put that is executed gets no response of its own. Of requests only.
+    pub is_quiet: bool,
+    /// The response states which of the requests before were executed. Of requests only.
+    pub wants_summary: bool,
+}
+
 const WANTS_ACK: u8 = 1;
+const QUIET: u8 = 2;
+const WANTS_SUMMARY: u8 = 4;
+
+impl Flags {
+    fn to_byte(self) -> u8 {
+        let flag = |is_set: bool, value: u8| if is_set { value } else { 0 };
+        flag(self.wants_ack, WANTS_ACK)
+            | flag(self.is_quiet, QUIET)
+            | flag(self.wants_summary, WANTS_SUMMARY)
+    }
+
+    /// Returns the flags of a packet of `kind`.
+    fn parse(kind: Kind, byte: u8) -> Result<Self, Malformed> {
+        let known = match kind {
+            Kind::Request => QUIET | WANTS_SUMMARY,
+            _ => WANTS_ACK,
+        };
+        if byte & !known != 0 {
+            return Err(Malformed::Field("flags"));
+        }
+        Ok(Self {
+            wants_ack: byte & WANTS_ACK != 0,
+            is_quiet: byte & QUIET != 0,
+            wants_summary: byte & WANTS_SUMMARY != 0,
+        })
+    }
+}
 
 impl Header {
     /// Returns the header's bytes.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = (self.kind as u8) << 4 | VERSION;
-        bytes[1] = if self.wants_ack { WANTS_ACK } else { 0 };
+        bytes[1] = self.flags.to_byte();
         bytes[4..8].copy_from_slice(&self.receiver.to_be_bytes());
         bytes[8..].copy_from_slice(&self.number.to_be_bytes());
         bytes
@@ -115,16 +153,13 @@ impl Header {
         }
         let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == first >> 4);
         let kind = kind.ok_or(Malformed::Kind(first >> 4))?;
-        let flags = reader.u8()?;
-        if flags & !WANTS_ACK != 0 {
-            return Err(Malformed::Field("flags"));
-        }
+        let flags = Flags::parse(kind, reader.u8()?)?;
         if reader.u16()? != 0 {
             return Err(Malformed::Field("reserved"));
         }
         Ok(Self {
             kind,
-            wants_ack: flags & WANTS_ACK != 0,
+            flags,
             receiver: reader.u32()?,
             number: reader.u64()?,
         })
@@ -139,7 +174,10 @@ mod tests {
     fn header__round_trip_and_damage__is_equal_or_refused() {
         let header = Header {
             kind: Kind::Data,
-            wants_ack: true,
+            flags: Flags {
+                wants_ack: true,
+                ..Flags::default()
+            },
             receiver: 7,
             number: u64::MAX - 1,
         };
@@ -155,7 +193,12 @@ mod tests {
         };
         assert_eq!(with(0, 3 << 4 | 2), Malformed::Version(2));
         assert_eq!(with(0, 9 << 4 | 1), Malformed::Kind(9));
-        assert_eq!(with(1, 2), Malformed::Field("flags"));
+        assert_eq!(with(1, QUIET), Malformed::Field("flags"));
+        let mut request = bytes;
+        (request[0], request[1]) = ((Kind::Request as u8) << 4 | VERSION, QUIET);
+        assert!(Header::parse(&request).unwrap().flags.is_quiet);
+        request[1] = WANTS_ACK;
+        assert_eq!(Header::parse(&request), Err(Malformed::Field("flags")));
         assert_eq!(with(3, 1), Malformed::Field("reserved"));
     }
 }

@@ -16,6 +16,7 @@ const PING: u8 = 8;
 const CLOSE: u8 = 9;
 const REJECTION: u8 = 10;
 const SERVES: u8 = 11;
+const SUMMARY: u8 = 12;
 
 /// Most ranges of an acknowledgement. Packets in older ranges are reported by earlier
 /// acknowledgements, or are sent again.
@@ -84,6 +85,25 @@ pub struct Answer<'a> {
     pub result: Result<&'a [u8], Refused>,
 }
 
+/// Bitmap of the requests of a session that were executed, of the last 64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Number of the highest request.
+    pub highest: u64,
+    /// Bit i stands for the request `highest` − i: it was executed and not refused.
+    pub executed: u64,
+}
+
+impl Summary {
+    /// Returns the numbers of the executed requests, in their order.
+    pub fn numbers(self) -> impl Iterator<Item = u64> {
+        let places = (0..64)
+            .rev()
+            .filter(move |place| self.executed >> place & 1 == 1);
+        places.filter_map(move |place| self.highest.checked_sub(place))
+    }
+}
+
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
@@ -104,6 +124,8 @@ pub enum Record<'a> {
     },
     /// Result of an operation.
     Answer(Answer<'a>),
+    /// Requests that were executed. Only in responses.
+    Summary(Summary),
     /// Number of ordered messages that have been delivered.
     Placed(u64),
     /// Number of bytes of payload that the sender would like to have sent in all.
@@ -169,6 +191,10 @@ impl Record<'_> {
             Self::Ping => out.extend_from_slice(&[PING, 0, 0, 0]),
             Self::Close => out.extend_from_slice(&[CLOSE, 0, 0, 0]),
             Self::Serves => out.extend_from_slice(&[SERVES, 0, 0, 0]),
+            Self::Summary(summary) => {
+                word(out, SUMMARY, summary.highest);
+                out.extend_from_slice(&summary.executed.to_be_bytes());
+            }
             Self::Segment(segment) => emit_segment(segment, out),
             Self::Operation {
                 number,
@@ -308,6 +334,10 @@ fn parse<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Record<'a>, Malformed>
         GRANT => has_zeros().and(Ok(Record::Grant(reader.u64()?))),
         PLACED => has_zeros().and(Ok(Record::Placed(reader.u64()?))),
         WANTED => has_zeros().and(Ok(Record::Wanted(reader.u64()?))),
+        SUMMARY => has_zeros().and(Ok(Record::Summary(Summary {
+            highest: reader.u64()?,
+            executed: reader.u64()?,
+        }))),
         REJECTION => rejection(detail, length, reader),
         PING => has_zeros().and(Ok(Record::Ping)),
         CLOSE => has_zeros().and(Ok(Record::Close)),

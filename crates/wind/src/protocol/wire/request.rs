@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   request    | header | one operation           | tag (64) |
-//!   response   | header | one answer, or several  | tag (64) |
+//!   response   | header | one answer, or several, and perhaps a summary  | tag (64) |
 //! ```
 //!
 //! The tag is SipHash-2-4 of everything before it, little-endian. A plain session has none.
 
-use super::record::{Answer, Record, parse_records};
+use super::record::{Answer, Record, Summary, parse_records};
 use super::{HEADER_BYTES, Header};
 use crate::protocol::model::{Operation, Place};
 use kumi_multilink::secure::{Seal, derive};
@@ -120,43 +120,58 @@ pub fn parse_request(packet: &[u8], authenticator: &Authenticator) -> Option<Req
     }
 }
 
-/// Appends a response with one answer to `out`.
+/// Answers of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// Answers to requests, in the order in which their packets were sent. At least one.
+    pub answers: Vec<Answer<'a>>,
+    /// Requests that were executed, if one of those that are answered asks for it.
+    pub summary: Option<Summary>,
+}
+
+/// Appends a response to `out`.
 pub fn emit_response(
     header: Header,
-    answer: Answer<'_>,
+    response: Response<'_>,
     authenticator: &Authenticator,
     out: &mut Vec<u8>,
 ) {
     let start = out.len();
     out.extend_from_slice(&header.to_bytes());
-    Record::Answer(answer).emit(out);
+    for answer in response.answers {
+        Record::Answer(answer).emit(out);
+    }
+    if let Some(summary) = response.summary {
+        Record::Summary(summary).emit(out);
+    }
     authenticator.append(start, out);
 }
 
-/// Parses an authentic response: the answers to its request and those that follow it. `None` for a
-/// forged or malformed one.
-pub fn parse_response<'a>(
-    packet: &'a [u8],
-    authenticator: &Authenticator,
-) -> Option<Vec<Answer<'a>>> {
-    let records = parse_records(authenticator.records(packet)?).ok()?;
+/// Parses an authentic response. `None` for a forged or malformed one.
+pub fn parse_response<'a>(packet: &'a [u8], authenticator: &Authenticator) -> Option<Response<'a>> {
+    let mut records = parse_records(authenticator.records(packet)?).ok()?;
+    let summary = match records.last() {
+        Some(Record::Summary(summary)) => Some(*summary),
+        _ => None,
+    };
+    records.truncate(records.len() - usize::from(summary.is_some()));
     let answers = records.into_iter().map(|record| match record {
         Record::Answer(answer) => Some(answer),
         _ => None,
     });
-    let answers: Option<Vec<Answer<'_>>> = answers.collect();
-    answers.filter(|answers| !answers.is_empty())
+    let answers: Vec<Answer<'_>> = answers.collect::<Option<_>>()?;
+    (!answers.is_empty()).then_some(Response { answers, summary })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::wire::Kind;
+    use crate::protocol::wire::{Flags, Kind};
 
     fn header(kind: Kind) -> Header {
         Header {
             kind,
-            wants_ack: false,
+            flags: Flags::default(),
             receiver: 9,
             number: 3,
         }
@@ -177,21 +192,24 @@ mod tests {
         let mut packet = Vec::new();
         emit_request(header(Kind::Request), &request, &authenticator, &mut packet);
         assert_eq!(parse_request(&packet, &authenticator), Some(request));
-        let answer = Answer {
-            operation: 7,
-            result: Ok(b"bytes"),
+        let sent = Response {
+            answers: vec![Answer {
+                operation: 7,
+                result: Ok(b"bytes"),
+            }],
+            summary: Some(Summary {
+                highest: 7,
+                executed: 0b101,
+            }),
         };
         let mut response = Vec::new();
         emit_response(
             header(Kind::Response),
-            answer.clone(),
+            sent.clone(),
             &authenticator,
             &mut response,
         );
-        assert_eq!(
-            parse_response(&response, &authenticator),
-            Some(vec![answer])
-        );
+        assert_eq!(parse_response(&response, &authenticator), Some(sent));
         for at in 0..packet.len() {
             packet[at] ^= 1;
             assert_eq!(parse_request(&packet, &authenticator), None, "byte {at}");
