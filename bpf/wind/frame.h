@@ -103,15 +103,14 @@ static __always_inline int parse_frame(struct __sk_buff *skb, struct frame *fram
 	return 0;
 }
 
-static __always_inline int swap(struct __sk_buff *skb, __u32 at, __u32 bytes)
+/* Swaps two addresses of `bytes` <= 16 bytes. `spare` has 64 bytes: the stack is short. */
+static __always_inline int swap(struct __sk_buff *skb, __u32 at, __u32 bytes, __u8 *spare)
 {
-	__u8 both[32], turned[32];
-
-	if (bytes > 16 || bpf_skb_load_bytes(skb, at, both, 2 * bytes))
+	if (bytes > 16 || bpf_skb_load_bytes(skb, at, spare, 2 * bytes))
 		return -1;
-	__builtin_memcpy(turned, both + bytes, bytes);
-	__builtin_memcpy(turned + bytes, both, bytes);
-	return bpf_skb_store_bytes(skb, at, turned, 2 * bytes, 0);
+	__builtin_memcpy(spare + 32, spare + bytes, bytes);
+	__builtin_memcpy(spare + 32 + bytes, spare, bytes);
+	return bpf_skb_store_bytes(skb, at, spare + 32, 2 * bytes, 0);
 }
 
 static __always_inline int set_ipv4_word(struct __sk_buff *skb, struct frame *frame, __u32 at, __be16 value)
@@ -129,12 +128,12 @@ static __always_inline int set_ipv4_word(struct __sk_buff *skb, struct frame *fr
  * Makes the frame one from the receiver to the sender, with `bytes` bytes of payload, which are
  * written afterwards. The UDP checksum is 0, as in RoCE v2: the response has a tag.
  */
-static __always_inline int turn(struct __sk_buff *skb, struct frame *frame, __u32 bytes)
+static __always_inline int turn(struct __sk_buff *skb, struct frame *frame, __u32 bytes, __u8 *spare)
 {
 	__be16 udp[4];
 	__be16 source;
 
-	if (bpf_skb_change_tail(skb, frame->payload + bytes, 0) || swap(skb, 0, 6))
+	if (bpf_skb_change_tail(skb, frame->payload + bytes, 0) || swap(skb, 0, 6, spare))
 		return -1;
 	if (frame->is_ipv6) {
 		__be16 length = bpf_htons(UDP_BYTES + bytes);
@@ -142,14 +141,14 @@ static __always_inline int turn(struct __sk_buff *skb, struct frame *frame, __u3
 
 		if (bpf_skb_store_bytes(skb, frame->network + 4, &length, 2, 0) ||
 		    bpf_skb_store_bytes(skb, frame->network + 7, &hops, 1, 0) ||
-		    swap(skb, frame->network + 8, 16))
+		    swap(skb, frame->network + 8, 16, spare))
 			return -1;
 	} else {
 		__be16 length = bpf_htons(frame->payload - frame->network + bytes);
 
 		if (set_ipv4_word(skb, frame, 2, length) ||
 		    set_ipv4_word(skb, frame, 8, bpf_htons(HOPS << 8 | PROTOCOL_UDP)) ||
-		    swap(skb, frame->network + 12, 4))
+		    swap(skb, frame->network + 12, 4, spare))
 			return -1;
 	}
 	if (bpf_skb_load_bytes(skb, frame->udp, udp, sizeof(udp)))

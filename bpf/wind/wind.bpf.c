@@ -97,9 +97,11 @@ static long handle_next(__u32 index, void *context)
 		walk->outcome = PROGRAM;
 		return 1;
 	}
-	/* The response to a get has the whole packet. */
-	if (index > 0 && request.operation == GET)
+	/* A response to a get has the whole packet, so several in one are left to the program. */
+	if (request.operation == GET && (index > 0 || walk->segment < walk->left)) {
+		walk->outcome = PROGRAM;
 		return 1;
+	}
 	outcome = execute(walk->window, &request, walk->session->owner);
 	if (outcome < 0)
 		return 1;
@@ -132,7 +134,7 @@ static __always_inline int respond(struct __sk_buff *skb, struct frame *frame, s
 		*(__u64 *)(scratch->response + bytes) = tag_of(key[0], key[1], bytes, 1);
 		bytes += TAG_BYTES;
 	}
-	if (turn(skb, frame, bytes))
+	if (turn(skb, frame, bytes, scratch->request))
 		return TC_ACT_SHOT;
 	if (bytes < HEADER_BYTES || bytes > REQUEST_BYTES_MAX ||
 	    bpf_skb_store_bytes(skb, frame->payload, scratch->response, bytes, 0))
@@ -154,13 +156,16 @@ int wind(struct __sk_buff *skb)
 	struct frame frame __attribute__((aligned(8)));
 	struct walk walk = {};
 	struct scratch *scratch;
-	__u8 header[HEADER_BYTES] __attribute__((aligned(8)));
 	void *windows;
 
-	if (parse_frame(skb, &frame) || bpf_skb_load_bytes(skb, frame.payload, header, sizeof(header)) ||
-	    header[0] != REQUEST_KIND)
+	if (parse_frame(skb, &frame))
 		return TC_ACT_UNSPEC;
-	name.index = big32(header + 4);
+	scratch = own_scratch();
+	/* Until it is complete, the response has the session's index in the place of the peer's. */
+	if (!scratch || bpf_skb_load_bytes(skb, frame.payload, scratch->response, HEADER_BYTES) ||
+	    scratch->response[0] != REQUEST_KIND)
+		return TC_ACT_UNSPEC;
+	name.index = big32(scratch->response + 4);
 	name.port = frame.port;
 	walk.session = bpf_map_lookup_elem(&sessions, &name);
 	if (!walk.session || walk.session->peer_port != frame.source_port ||
@@ -170,11 +175,8 @@ int wind(struct __sk_buff *skb)
 	if (!windows)
 		return TC_ACT_UNSPEC;
 	walk.window = bpf_map_lookup_elem(windows, &walk.session->window);
-	scratch = own_scratch();
-	if (!walk.window || !scratch)
+	if (!walk.window)
 		return TC_ACT_UNSPEC;
-	/* Until it is complete, the response has the session's index in the place of the peer's. */
-	__builtin_memcpy(scratch->response, header, sizeof(header));
 	scratch->summarized = 0;
 	walk.skb = skb;
 	walk.at = frame.payload;

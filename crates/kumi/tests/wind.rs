@@ -233,3 +233,49 @@ fn kernel__killed_program__loses_its_sessions_and_regions() {
     operate(&client, peer, place, 5).unwrap();
     let _ = std::fs::remove_dir_all(folder);
 }
+
+/// A cable without emulation: two ends of a veth pair, which pass super-packets.
+const BARE_CABLE: &str = r#"
+name = "t"
+[[host]]
+name = "h1"
+[[host]]
+name = "h2"
+[[link]]
+between = ["h1:eth1", "h2:eth1"]
+"#;
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn kernel__device_with_super_packets__executes_long_operations_of_a_stopped_target() {
+    let cluster = kumi_testlab::up("windsuper", BARE_CABLE);
+    for host in ["h1", "h2"] {
+        // The lab turns this off, because its wires have frames.
+        let mut command = cluster.command(host, "ethtool").unwrap();
+        succeed(command.args(["-K", "eth1", "tx", "on", "tx-udp-segmentation", "on"]));
+    }
+    let folder = std::env::temp_dir().join(format!("windsuper-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let key = folder.join("cluster.key");
+    let _daemon = begin(&cluster, &key);
+    cluster.enter_thread("h1").unwrap();
+    let server = serve(&cluster, &key);
+    let client = node(&key, Rung::User);
+    let (peer, place) = connect(&client, address(&cluster, "h2"));
+    wait_for_kernel(&client, peer);
+    server.signal(Signal::SIGSTOP);
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at * 7) as u8).collect();
+    let began = Instant::now();
+    for _ in 0..10 {
+        client.put(peer, place, &bytes).unwrap();
+        assert!(client.get(peer, place, bytes.len()).unwrap() == bytes);
+    }
+    // It takes 0.1 s. When gets were sent together in a super-packet, all but the first were lost:
+    // it took 2 s, and a program that polled took the peer for lost.
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    let _ = std::fs::remove_dir_all(folder);
+}

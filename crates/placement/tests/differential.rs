@@ -477,6 +477,37 @@ fn send_super_packet(pair: &mut Pair, flags: fn(u64) -> Flags) -> (u32, Vec<u8>)
     run
 }
 
+#[test]
+#[ignore = "needs root, bpf"]
+fn program__super_packet_of_gets__is_left_to_the_program() {
+    let mut pair = Pair::new(Shape::Ipv4, Seal::Authenticate);
+    let mut payload = Vec::new();
+    for number in 0..4 {
+        let header = Header {
+            kind: Kind::Request,
+            flags: Flags::default(),
+            receiver: INDEX,
+            number,
+        };
+        let request = Request {
+            number,
+            place: Place {
+                region: REGION | KERNEL_REGION,
+                key: KEY,
+                offset: 0,
+            },
+            operation: Operation::Get(1_000),
+        };
+        emit_request(header, &request, &pair.requests, &mut payload);
+    }
+    let input = frame(Shape::Ipv4, &payload, false);
+    let segment_bytes = payload.len() as u32 / 4;
+    let run = pair.program.test_run_segmented(&input, segment_bytes, 4);
+    let (action, output) = run.expect("the kernel runs it");
+    assert_eq!((action, &output[..]), (UNSPEC, &input[..]));
+    pair.check_equal(&"gets");
+}
+
 /// Returns the packet number of the response in a frame, the requests that it answers, and those in
 /// its summary.
 fn answered(pair: &Pair, output: &[u8]) -> (u64, Vec<u64>, Option<Vec<u64>>) {

@@ -145,10 +145,12 @@ impl Node {
     /// # Errors
     /// The system refuses a descriptor, or the settings want a kernel that cannot be used.
     pub fn polled(socket: LinkSocket, config: Config) -> Result<Self, WindError> {
-        socket.set_coalescing(true);
         // A response has a tag instead; a kernel that cannot do this drops them over IPv6.
         let _ = socket.accept_without_checksum();
         let kernel = join(&socket, &config)?;
+        // Requests that are coalesced before the kernel's program sees them have one packet for
+        // their responses, which is too short for those of gets.
+        socket.set_coalescing(kernel.is_none());
         let port = socket.local_address().map_or(0, |address| address.port());
         let listener = show::listen(port).map(Private::new);
         let descriptor = socket.as_fd().as_raw_fd();

@@ -4,6 +4,7 @@ use super::regions::RegionTable;
 use super::relay::Relay;
 use super::{Received, WindError};
 use crate::kernel::{Client, KernelWindow, Open};
+use crate::protocol::wire::is_get;
 use crate::protocol::{
     Config, Endpoint, Event, Lost, MessageId, Operation, PeerId, Place, Refused, Rejected,
 };
@@ -291,7 +292,8 @@ impl State {
         }
     }
 
-    /// Fills the batch with datagrams to one peer. All have the length of the first, except the
+    /// Fills the batch with datagrams to one peer, or with one get. All have the length of the
+    /// first, except the
     /// last one, which may be shorter. Returns the peer's address and that length.
     fn fill_batch(&mut self, now_ns: u64) -> Option<(SocketAddr, usize)> {
         self.batch.clear();
@@ -303,6 +305,9 @@ impl State {
             None => self.endpoint.poll_transmit(now_ns, &mut self.batch)?,
         };
         let segment_bytes = self.batch.len();
+        if is_get(&self.batch) {
+            return Some((target, segment_bytes));
+        }
         for _ in 1..BATCH_DATAGRAMS_MAX {
             if self.batch.len() + segment_bytes > BATCH_BYTES_MAX {
                 break;
@@ -312,7 +317,7 @@ impl State {
                 break;
             };
             let bytes = self.batch.len() - start;
-            if to != target || bytes > segment_bytes {
+            if to != target || bytes > segment_bytes || is_get(&self.batch[start..]) {
                 self.next = Some((to, self.batch.split_off(start)));
                 break;
             }

@@ -1,5 +1,6 @@
 //! Operations of any length that a program starts, and polls until they are complete.
 
+use super::waiting::Presence;
 use super::{Node, UNSENT_BYTES_MAX, WindError};
 use crate::protocol::{Atomic, Operation, PeerId, Place};
 use std::collections::VecDeque;
@@ -98,6 +99,7 @@ impl Node {
         peer: PeerId,
         parts: impl Iterator<Item = (Place, Operation)>,
     ) -> Result<Vec<u8>, WindError> {
+        let _presence = Presence::new(&self.shared);
         let mut parts = parts.peekable();
         let mut started = Vec::new();
         let mut outcome = Ok(Vec::new());
@@ -135,7 +137,7 @@ impl Node {
                 }
             }
         }
-        self.send_and_ring(&mut state);
+        self.turn_as_present(&mut state);
         outcome
     }
 

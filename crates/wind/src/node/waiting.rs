@@ -150,11 +150,11 @@ fn is_crowded() -> bool {
     running.is_some_and(|running| running > processors)
 }
 
-/// A program that waits.
-struct Presence<'a>(&'a Shared);
+/// A program that waits, or is about to.
+pub(super) struct Presence<'a>(&'a Shared);
 
 impl<'a> Presence<'a> {
-    fn new(shared: &'a Shared) -> Self {
+    pub fn new(shared: &'a Shared) -> Self {
         shared.waiters.waiting.fetch_add(1, Ordering::SeqCst);
         shared.waiters.stamp();
         Self(shared)
@@ -194,6 +194,16 @@ impl Drop for Lead<'_> {
 }
 
 impl Node {
+    /// Receives and sends for a program that has a [`Presence`] and more to start. The node's
+    /// thread leaves the socket to it.
+    pub(super) fn turn_as_present(&self, state: &mut State) {
+        let shared = &*self.shared;
+        let has_changed = state.turn(&shared.socket);
+        if has_changed && shared.waiters.followers.load(Ordering::SeqCst) > 0 {
+            shared.changed.notify_all();
+        }
+    }
+
     /// Waits until `poll` returns a value or an error.
     pub(super) fn wait<T>(
         &self,

@@ -12,7 +12,7 @@ pub use record::{
 };
 pub use request::{
     Authenticator, REQUEST_TAG_BYTES, Request, Response, TagKey, emit_request, emit_response,
-    parse_request, parse_response,
+    is_get, parse_request, parse_response,
 };
 
 use kumi_multilink::wire::{Reader, Short};

@@ -8,7 +8,7 @@
 //! The tag is SipHash-2-4 of everything before it, little-endian. A plain session has none.
 
 use super::record::{Answer, Record, Summary, parse_records};
-use super::{HEADER_BYTES, Header};
+use super::{HEADER_BYTES, Header, Kind};
 use crate::protocol::model::{Operation, Place};
 use kumi_multilink::secure::{Seal, derive};
 use siphasher::sip::SipHasher24;
@@ -95,6 +95,16 @@ pub fn emit_request(
     authenticator.append(start, out);
 }
 
+/// Returns whether a packet is a request whose response fills a packet: a get. It must not be
+/// coalesced with others, because the kernel of the target then has one packet for all responses.
+pub fn is_get(packet: &[u8]) -> bool {
+    const GET: u8 = 2;
+    let is_request = packet
+        .first()
+        .is_some_and(|byte| byte >> 4 == Kind::Request as u8);
+    is_request && packet.get(HEADER_BYTES + 1) == Some(&GET)
+}
+
 /// Parses an authentic request. `None` for a forged or malformed one.
 pub fn parse_request(packet: &[u8], authenticator: &Authenticator) -> Option<Request> {
     let records = parse_records(authenticator.records(packet)?).ok()?;
@@ -166,7 +176,7 @@ pub fn parse_response<'a>(packet: &'a [u8], authenticator: &Authenticator) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::wire::{Flags, Kind};
+    use crate::protocol::wire::Flags;
 
     fn header(kind: Kind) -> Header {
         Header {
@@ -192,6 +202,7 @@ mod tests {
         let mut packet = Vec::new();
         emit_request(header(Kind::Request), &request, &authenticator, &mut packet);
         assert_eq!(parse_request(&packet, &authenticator), Some(request));
+        assert!(!is_get(&packet) && !is_get(&[0x51]));
         let sent = Response {
             answers: vec![Answer {
                 operation: 7,
@@ -240,6 +251,7 @@ mod tests {
         let mut packet = Vec::new();
         emit_request(header(Kind::Request), &request, &authenticator, &mut packet);
         assert_eq!(packet.len(), 56);
+        assert!(is_get(&packet));
         assert_eq!(parse_request(&packet, &authenticator), Some(request));
     }
 }
