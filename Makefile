@@ -16,7 +16,7 @@ demo: ## The main job: MPI and iperf3 over two links, one cut and healed (a minu
 test: setup ## Runs all tests; tests that this machine cannot run are skipped by name.
 	cargo xtask test
 
-test-kernel: setup build ## The TCP programs on the distribution's own kernel, in QEMU.
+test-kernel: setup build ## The BPF programs on the distribution's own kernel, in QEMU.
 	packaging/setup.sh --kernel-test
 	tests/kernel/run.sh
 

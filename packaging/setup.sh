@@ -82,6 +82,9 @@ LIST
 command:qemu-system-x86_64                qemu-system-x86 tests: boots a distribution's kernel
 command:cpio                              cpio            tests: its first file system
 command:dpkg-deb                          dpkg            tests: unpacks the kernel
+command:insmod                            kmod            tests: loads modules of that kernel
+command:nsenter                           util-linux      tests: enters network namespaces of that kernel
+command:xz                                xz-utils        tests: unpacks modules of that kernel
 LIST
 }
 

@@ -13,6 +13,11 @@
 /* Segments of a super-packet: UDP_MAX_SEGMENTS of linux/udp.h. */
 #define SEGMENTS_MAX 128
 
+/*
+ * Before a check, `asm volatile("" : "+r"(x))` makes the compiler check the register that it then
+ * uses. The verifier of Linux 6.1 follows no other copy.
+ */
+
 /* A walk over the requests of a packet. */
 struct walk {
 	struct __sk_buff *skb;
@@ -47,19 +52,25 @@ static __always_inline int append(struct walk *walk, struct scratch *scratch, co
 	return 0;
 }
 
-/* Appends a summary to the response, if the last request asks for one and it fits. */
+/* Appends a summary to the response, if one of its requests asks for it and it fits. */
 static __always_inline void append_summary(struct walk *walk, struct scratch *scratch)
 {
-	__u32 at = walk->response;
 	__u64 highest = scratch->summarized - 1;
+	__u64 executed;
+	__u32 at;
 	__u8 *head;
 
-	if (!scratch->summarized || at > REQUEST_BYTES_MAX - TAG_BYTES - SUMMARY_BYTES)
+	if (!scratch->summarized)
+		return;
+	executed = summarize(walk->window, highest);
+	at = walk->response;
+	asm volatile("" : "+r"(at));
+	if (at > REQUEST_BYTES_MAX - TAG_BYTES - SUMMARY_BYTES)
 		return;
 	head = scratch->response + at;
 	*(__u32 *)head = bpf_htonl(SUMMARY_RECORD << 24);
 	*(__u64 *)(head + 4) = bpf_cpu_to_be64(highest);
-	*(__u64 *)(head + 12) = bpf_cpu_to_be64(summarize(walk->window, highest));
+	*(__u64 *)(head + 12) = bpf_cpu_to_be64(executed);
 	walk->response = at + SUMMARY_BYTES;
 }
 
@@ -128,14 +139,17 @@ static __always_inline int respond(struct __sk_buff *skb, struct frame *frame, s
 
 	if (walk->session->has_tags) {
 		__u64 *key = walk->session->response_key;
+		__u64 tag = tag_of(key[0], key[1], bytes, 1);
 
+		asm volatile("" : "+r"(bytes));
 		if (bytes > REQUEST_BYTES_MAX - TAG_BYTES)
 			return TC_ACT_SHOT;
-		*(__u64 *)(scratch->response + bytes) = tag_of(key[0], key[1], bytes, 1);
+		*(__u64 *)(scratch->response + bytes) = tag;
 		bytes += TAG_BYTES;
 	}
 	if (turn(skb, frame, bytes, scratch->request))
 		return TC_ACT_SHOT;
+	asm volatile("" : "+r"(bytes));
 	if (bytes < HEADER_BYTES || bytes > REQUEST_BYTES_MAX ||
 	    bpf_skb_store_bytes(skb, frame->payload, scratch->response, bytes, 0))
 		return TC_ACT_SHOT;

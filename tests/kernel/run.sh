@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Boots a distribution's kernel in QEMU (without KVM), loads the TCP programs, and runs a connection
-# under them: `make test-kernel`. The kernel comes from the package manager and stays in
+# Boots a distribution's kernel in QEMU (without KVM), loads the TCP programs and runs a connection
+# under them, and loads the Wind program and lets it execute operations: `make test-kernel`. The kernel comes from the package manager and stays in
 # target/kernel-test. Nothing is installed.
 #
 #   tests/kernel/run.sh [PACKAGE]    default: the package on which linux-image-amd64 depends
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 work=target/kernel-test
 kumi=$PWD/target/release/kumi
 [ -x "$kumi" ] || { echo "no $kumi: make build" >&2; exit 2; }
-for tool in qemu-system-x86_64 cpio apt-get dpkg-deb; do
+for tool in qemu-system-x86_64 cpio apt-get dpkg-deb insmod nsenter; do
     command -v $tool >/dev/null || { echo "needs $tool: packaging/setup.sh --kernel-test" >&2; exit 2; }
 done
 mkdir -p "$work"
@@ -34,7 +34,15 @@ put() { # put PROGRAM: copies it and its shared libraries, which keep their path
         [ -e "$root$library" ] || install -D "$(readlink -f "$library")" "$root$library"
     done
 }
-for program in bash mount ip sleep cat grep uname "$kumi"; do put "$program"; done
+for program in bash mount ip sleep cat grep uname insmod nsenter "$kumi"; do put "$program"; done
+# What `kumi wind up` needs and a distribution has as modules.
+for module in veth sch_ingress cls_bpf; do
+    found=$(find "$work/$package/lib/modules" -name "$module.ko*" | head -1)
+    case $found in
+        *.ko) install -D "$found" "$root/modules/$module.ko" ;;
+        *.ko.xz) mkdir -p "$root/modules" && xz -dc "$found" >"$root/modules/$module.ko" ;;
+    esac
+done
 install tests/kernel/init "$root/init"
 (cd "$root" && find . | cpio --quiet -o -H newc | gzip -1) >"$work/initramfs.gz"
 

@@ -11,6 +11,8 @@ const HANDLE: u32 = 0x6b75;
 const PRIORITY: u32 = 0x6b75;
 
 fn hook(program: BorrowedFd<'_>, device: &str) -> Result<TcHook, PlacementError> {
+    // Otherwise libbpf prints what the kernel says when a device has no program yet.
+    libbpf_rs::set_print(None);
     let index = if_nametoindex(device).map_err(|_| PlacementError::Device(device.to_owned()))?;
     let mut hook = TcHook::new(program);
     hook.ifindex(index as i32)

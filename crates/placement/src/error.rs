@@ -12,7 +12,9 @@ pub enum PlacementError {
     #[error("the program needs CAP_BPF and CAP_NET_ADMIN: run as root")]
     NotPermitted,
     /// The kernel refused the program.
-    #[error("the kernel refuses the program: {0}; it needs Linux 5.17")]
+    #[error(
+        "the kernel refuses the program: {0}; it needs Linux 5.17, and is tested on 6.1 and 6.18"
+    )]
     Refused(libbpf_rs::Error),
     /// A device does not exist.
     #[error("no device `{0}` in this network namespace; `ip link` lists them")]
