@@ -11,7 +11,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 fn start_trace(args: &[&str]) -> Child {
-    let mut command = Command::new(KUMI);
+    // A shell's background job ignores SIGINT, and what it starts does as well.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", KUMI]);
     command.args(["tcp", "trace", "-o", "/dev/null"]).args(args);
     command.spawn().unwrap()
 }
