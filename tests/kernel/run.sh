@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Boots a distribution's kernel in QEMU (without KVM), loads the TCP programs and runs a connection
-# under them, and loads the Wind program and lets it execute operations: `make test-kernel`. The kernel comes from the package manager and stays in
-# target/kernel-test. Nothing is installed.
+# under them, and loads the Wind program and lets it execute operations: `make test-kernel`. The
+# kernel comes from the package manager and stays in target/kernel-test. Nothing is installed.
 #
 #   tests/kernel/run.sh [PACKAGE]    default: the package on which linux-image-amd64 depends
 set -euo pipefail

@@ -1,8 +1,8 @@
 //! Requests and responses: packets that the kernel of the target can execute and answer.
 //!
 //! ```text
-//!   request    | header | one operation           | tag (64) |
-//!   response   | header | one answer, or several, and perhaps a summary  | tag (64) |
+//!   request    | header | one operation                       | tag (64) |
+//!   response   | header | answers, and a summary if asked for | tag (64) |
 //! ```
 //!
 //! The tag is SipHash-2-4 of everything before it, little-endian. A plain session has none.
