@@ -24,7 +24,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             return;
         };
         self.indices.insert(own.index, id);
-        peer.dial = Some(Dial {
+        peer.dial = Some(Box::new(Dial {
             initiator: Initiator::new(&self.config.secret, &own),
             index: own.index,
             granted_bytes: own.granted_bytes,
@@ -33,7 +33,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             sent_ns: now_ns,
             is_due: true,
             yields_until_ns: 0,
-        });
+        }));
         self.touch(id);
     }
 
@@ -205,7 +205,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             self.indices.remove(&other);
         }
         self.indices.insert(index, id);
-        session.outbox = std::mem::take(&mut peer.waiting);
+        session.outbox = *peer.waiting.take().unwrap_or_default();
         peer.session = Some(session);
         self.notices.push_back(Event::Connected(id));
         self.touch(id);

@@ -26,7 +26,7 @@ use crate::protocol::credit::{Budget, Demand};
 use crate::protocol::diff;
 use crate::protocol::inbox::Delivery;
 use crate::protocol::model::{Class, Mode, Operation, Place, Regions};
-use crate::protocol::outbox::{ITEM_COST_BYTES, Message, Outbox};
+use crate::protocol::outbox::{ITEM_COST_BYTES, Message};
 use crate::protocol::pressure::Pressure;
 use crate::protocol::session::{Happening, STATE_BYTES, Session, Unusable, operation_name};
 use crate::protocol::wire::{Flags, HEADER_BYTES, Header, Kind, OPERATION_HEAD_BYTES, Segment};
@@ -144,7 +144,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             session_init: None,
             candidate: None,
             dial: None,
-            waiting: Outbox::default(),
+            waiting: None,
             synchronous: VecDeque::new(),
             demand,
             queued_bytes: 0,
@@ -204,7 +204,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let state = self.peers.get_mut(&peer).ok_or(Rejected::Peer)?;
         let number = match &mut state.session {
             Some(session) => session.submit(message),
-            None => state.waiting.submit(message, 0),
+            None => state.waiting.get_or_insert_default().submit(message, 0),
         };
         if is_synchronous {
             state.synchronous.push_back(number);
@@ -232,7 +232,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let state = self.peers.get_mut(&peer).ok_or(Rejected::Peer)?;
         let name = match &mut state.session {
             Some(session) => session.operate(place, operation),
-            None => operation_name(state.waiting.submit_operation(place, operation)),
+            None => {
+                let waiting = state.waiting.get_or_insert_default();
+                operation_name(waiting.submit_operation(place, operation))
+            }
         };
         self.mark_ready(peer);
         Ok(name)
@@ -257,8 +260,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let Some(peer) = self.peers.get(&peer) else {
             return 0;
         };
-        let session = peer.session.as_ref().map(Session::unsent_bytes);
-        session.unwrap_or(peer.waiting.held_bytes())
+        match (&peer.session, &peer.waiting) {
+            (Some(session), _) => session.unsent_bytes(),
+            (None, waiting) => waiting.as_ref().map_or(0, |waiting| waiting.held_bytes()),
+        }
     }
 
     /// Ends the session with a peer.

@@ -43,9 +43,9 @@ pub struct Peer<A> {
     /// Init that began the session, if the peer began it.
     pub session_init: Option<InitName>,
     pub candidate: Option<Box<Candidate>>,
-    pub dial: Option<Dial>,
+    pub dial: Option<Box<Dial>>,
     /// Messages and operations before the first session.
-    pub waiting: Outbox,
+    pub waiting: Option<Box<Outbox>>,
     /// Orders of synchronous messages that are not placed.
     pub synchronous: VecDeque<u64>,
     /// Demand at the last grant.
