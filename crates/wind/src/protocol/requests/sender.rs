@@ -199,11 +199,19 @@ impl Sender {
         flags
     }
 
+    /// Returns whether a request without an answer is a put. A summary ends puts only, because
+    /// others have a result.
+    fn is_open_put(&self, number: u64) -> bool {
+        let open = self.open.get(number);
+        open.is_some_and(|open| open.request.operation.is_put())
+    }
+
     /// Returns the packets that a response acknowledges: that of its number, and those of the
-    /// executed requests that were sent once.
+    /// requests which it ends and which were sent once.
     fn acknowledged(&self, number: u64, response: &Response<'_>) -> Ack {
         let answered = response.answers.iter().map(|answer| answer.operation);
         let executed = response.summary.into_iter().flat_map(Summary::numbers);
+        let executed = executed.filter(|request| self.is_open_put(*request));
         let packets = answered.chain(executed).filter_map(|request| {
             let packet = self.open.get(request)?.packet;
             packet.filter(|packet| *packet < number)
@@ -253,9 +261,7 @@ impl Sender {
         self.send_lost_again(outcome);
         let mut fresh = Vec::new();
         for number in response.summary.into_iter().flat_map(Summary::numbers) {
-            let open = self.open.get(number);
-            let is_put = open.is_some_and(|open| open.request.operation.is_put());
-            if is_put && self.close(number) {
+            if self.is_open_put(number) && self.close(number) {
                 fresh.push((number, Ok(Vec::new())));
             }
         }

@@ -3,7 +3,7 @@
 use super::world::{Faults, World};
 use super::{BAD, MS, SECOND, at, connected, execute_exactly_once, plain};
 use crate::protocol::endpoint::{Event, PeerId};
-use crate::protocol::model::{Class, Operation};
+use crate::protocol::model::{Atomic, Class, Operation};
 use crate::protocol::{SLOT_WORDS, SlotMemory};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -88,6 +88,33 @@ fn puts__many_at_once__are_answered_together_and_sent_again_if_lost() {
             datagrams <= datagrams_max,
             "loss {loss}: {datagrams} datagrams"
         );
+    }
+}
+
+/// The response to an addition may be lost while a summary names the addition.
+#[test]
+fn additions__between_quiet_puts_under_loss__are_all_answered() {
+    const PAIRS: u64 = 300;
+    for seed in 0..20 {
+        let faults = Faults {
+            loss: 0.05,
+            ..Faults::NONE
+        };
+        let mut world = World::new(2, seed, faults, |_| {});
+        let peer = connect_with_requests(&mut world, &[0])[0];
+        for number in 0..PAIRS {
+            let put = Operation::Put(vec![1; 8]);
+            let add = Operation::Atomic(Atomic::FetchAdd(1));
+            for (place, operation) in [(at(8 + 8 * number), put), (at(0), add)] {
+                world.endpoints[0].operate(peer, place, operation).unwrap();
+            }
+        }
+        let mut answered = 0;
+        world.run_until(world.now_ns + 5 * SECOND, |_, _, event| {
+            answered += u64::from(matches!(event, Event::Answered(_, _, Ok(_))));
+            answered == 2 * PAIRS
+        });
+        assert_eq!(answered, 2 * PAIRS, "seed {seed}");
     }
 }
 
