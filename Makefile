@@ -6,7 +6,7 @@
 export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin:$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(HOME)/.local/bin
 
 .DEFAULT_GOAL := build
-.PHONY: demo test test-kernel test-torch build install wheel bench figures setup clean
+.PHONY: demo test test-kernel test-broken-builds test-torch build install wheel bench figures setup clean
 
 demo: ## The main job: MPI and iperf3 over two links, one cut and healed (a minute).
 	packaging/setup.sh --demo
@@ -19,6 +19,9 @@ test: setup ## Runs all tests; tests that this machine cannot run are skipped by
 test-kernel: setup build ## The BPF programs on the distribution's own kernel, in QEMU.
 	packaging/setup.sh --kernel-test
 	tests/kernel/run.sh
+
+test-broken-builds: setup ## Wind with a fault in it must fail the checks of wind-semantics (5 minutes).
+	tests/broken-builds/run.sh
 
 test-torch: build ## Tests the backend with the current PyTorch of the package index (gigabytes).
 	packaging/setup.sh --test-torch

@@ -63,6 +63,7 @@ python:numpy                              python3-numpy   tests: collectives on 
 python:prometheus_client                  python3-prometheus-client  tests: metrics as Prometheus reads them
 python:torch                              python3-torch   tests: the backend of PyTorch
 command:setpriv                           util-linux      tests: a program without privileges
+command:patch                             patch           tests: builds with a fault
 command:codespell                         codespell       tests: spelling
 command:mypy                              mypy            tests: types of the Python package
 command:clang-format                      clang-format    tests: format of the C code

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Builds copies of the source with a fault in each, and requires that the checks of the plan
+# wind-semantics find it: `make test-broken-builds`. The build without a fault must pass them.
+#
+#   tests/broken-builds/run.sh [FAULT...]    default: all files *.patch beside this one
+#
+# A patch begins with what is broken, and with the figure that must not be 0: "Found as: FIGURE". The
+# figure "no answer" stands for a run that ends because nothing arrives any more.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+faults=$PWD/tests/broken-builds
+work=$PWD/target/broken-builds
+tree=$work/tree
+[ "$(id -u)" = 0 ] || { echo "needs root, for network namespaces: sudo $0" >&2; exit 2; }
+
+mkdir -p "$work/bench/plans" "$work/tree"
+rm -rf "$work/bench/topologies"
+cp -r bench/topologies "$work/bench/"
+cp "$faults/wind-broken.toml" "$work/bench/plans/"
+# The files as they are here, so that a change is tested before its commit. One that is the same keeps
+# its time, so that only what depends on a change is built.
+update() {
+    local file
+    while IFS= read -r -d '' file; do
+        [ ! -f "$file" ] || cmp -s "$file" "$tree/$file" || cp --parents "$file" "$tree"
+    done < <(git ls-files -z --cached --others --exclude-standard)
+}
+
+# Builds the tree and runs the plan. Writes what the plan prints, and its rows.
+check() {
+    (cd "$tree" && CARGO_TARGET_DIR=$work/target cargo build --quiet --package kumi)
+    "$work/target/debug/kumi" bench --folder "$work/bench" --results "$work/results" wind-broken \
+        >"$work/output.txt" 2>&1
+}
+
+# Returns whether a fault was found as the figure $1.
+is_found() {
+    case $1 in
+        'no answer') grep -q 'did not run: .*no answer' "$work/output.txt" ;;
+        *) grep -qE "\"$1\":(0\.)?[0-9]*[1-9]" "$work/results/wind-broken.ndjson" ;;
+    esac
+}
+
+update
+check || { cat "$work/output.txt"; echo "broken-builds: the build without a fault fails" >&2; exit 1; }
+echo "passed      without a fault"
+missed=0
+for fault in "${@:-}"; do names+=(${fault:+"$fault"}); done
+[ ${#names[@]} -gt 0 ] || names=($(cd "$faults" && ls ./*.patch | sed 's|^./||; s|\.patch$||'))
+for name in "${names[@]}"; do
+    figure=$(sed -n 's/^Found as: //p' "$faults/$name.patch")
+    patch --quiet --strip=1 --directory="$tree" <"$faults/$name.patch" ||
+        { echo "broken-builds: $name.patch does not fit the source any more: renew it" >&2; exit 1; }
+    if check || ! is_found "$figure"; then
+        cat "$work/output.txt"
+        echo "NOT FOUND   $name, as $figure"
+        missed=$((missed + 1))
+    else
+        echo "found       $name, as $figure"
+    fi
+    update
+done
+[ "$missed" = 0 ]
