@@ -248,9 +248,11 @@ impl Session {
         self.recovery.probes().max(of_requests)
     }
 
-    /// Tells the peer with the next packet that the session ends.
+    /// Tells the peer with the next packet that the session ends, and what was placed before: an
+    /// earlier packet that said so may be lost, and none is sent again.
     pub fn close(&mut self) {
         self.is_closing = true;
+        self.dirty.placed = self.placed() > 0;
     }
 
     /// Asks the peer for an acknowledgement, which proves that this side has the keys.

@@ -117,7 +117,7 @@ impl Session {
 
     /// Returns the number of ordered messages that the peer may take as placed. A rejected one, and
     /// those after it, follow when the peer has the rejection.
-    fn placed(&self) -> u64 {
+    pub(super) fn placed(&self) -> u64 {
         let rejected = self.rejections.range((true, 0)..).next();
         let delivered = self.inbox.ordered_delivered();
         rejected.map_or(delivered, |((_, number), _)| delivered.min(*number))

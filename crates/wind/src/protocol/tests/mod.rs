@@ -521,3 +521,32 @@ fn message__while_others_are_in_flight__waits_for_them_only_in_a_burst() {
     let later_ns = world.now_ns + 60_000;
     assert!(world.endpoints[0].is_worth_sending(peer, later_ns));
 }
+
+#[test]
+fn synchronous_message__receiver_closes_after_its_answer_is_lost__is_placed() {
+    let mut world = World::new(2, 4, Faults::NONE, |_| {});
+    let peer = connected(&mut world);
+    let message = plain(Class::Synchronous, vec![1]);
+    let name = world.endpoints[0].send(peer, message).unwrap();
+    let mut other = None;
+    world.run_until(SECOND, |_, index, event| {
+        if let (1, Event::Message(from, _)) = (index, event) {
+            other = Some(from);
+        }
+        other.is_some()
+    });
+    let mut lost = Vec::new();
+    while world.endpoints[1]
+        .poll_transmit(world.now_ns, &mut lost)
+        .is_some()
+    {}
+    world.endpoints[1].close(other.unwrap());
+    let mut events = Vec::new();
+    world.run_until(world.now_ns + SECOND, |_, index, event| {
+        if index == 0 {
+            events.push(event);
+        }
+        matches!(events.last(), Some(Event::Lost(..)))
+    });
+    assert!(events.contains(&Event::Placed(peer, name)), "{events:?}");
+}
