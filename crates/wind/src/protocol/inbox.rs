@@ -6,7 +6,7 @@
 //!              ordered 0 … k − 1 are delivered, and
 //!              unordered 0 … u − 1 are delivered, and operations 0 … p − 1 and
 //!              requests 0 … r − 1 are executed
-//!              (u, p, r: what was submitted before k, in its segments)
+//!              (u, p, r: what was submitted before k, in its first segment)
 //! ```
 //!
 //! The sender never waits for this: the receiver holds the ordered message back (Wind, Hayashi et
@@ -63,7 +63,8 @@ struct Incoming {
     mode: Mode,
     total_bytes: u32,
     header_bytes: u16,
-    after: Before,
+    /// Numbers of what was submitted before an ordered message, from its first segment.
+    after: Option<Before>,
     place: Option<Place>,
     arrived: Ranges,
     /// Bytes for the program from the beginning to the first gap.
@@ -89,12 +90,15 @@ impl Incoming {
         }
     }
 
-    fn agrees(&self, segment: &Segment<'_>) -> bool {
+    /// Returns whether a segment has what the first of the message to arrive had. Takes what only
+    /// the segment at the beginning has.
+    fn agrees(&mut self, segment: &Segment<'_>) -> bool {
+        self.after = self.after.or(segment.after);
         self.class == segment.class
             && self.mode == segment.mode
             && self.total_bytes == segment.total_bytes
             && self.header_bytes == segment.header_bytes
-            && self.after == segment.after
+            && (segment.after.is_none() || self.after == segment.after)
             && self.place == segment.place
     }
 
@@ -350,7 +354,7 @@ impl Inbox {
             true => {
                 number == self.ordered_delivered
                     && !self.ordered.contains_key(&number)
-                    && self.is_after(&segment.after, executed)
+                    && self.is_after(segment.after, executed)
             }
             false => !self.unordered.contains_key(&number),
         };
@@ -382,12 +386,14 @@ impl Inbox {
         Ok(true)
     }
 
-    /// Returns whether everything before an ordered message is delivered or executed, except
-    /// earlier ordered messages.
-    fn is_after(&self, before: &Before, executed: Executed) -> bool {
-        before.unordered <= self.unordered_delivered.first_gap(0)
-            && before.operations <= executed.operations
-            && before.requests <= executed.requests
+    /// Returns whether everything before an ordered message is known, and delivered or executed,
+    /// except earlier ordered messages.
+    fn is_after(&self, before: Option<Before>, executed: Executed) -> bool {
+        before.is_some_and(|before| {
+            before.unordered <= self.unordered_delivered.first_gap(0)
+                && before.operations <= executed.operations
+                && before.requests <= executed.requests
+        })
     }
 
     /// Delivers the ordered messages whose turn has come. Called also when operations were
@@ -399,7 +405,7 @@ impl Inbox {
         out: &mut Vec<Delivered>,
     ) {
         while let Some(incoming) = self.ordered.get(&self.ordered_delivered) {
-            if !self.is_after(&incoming.after, executed) {
+            if !self.is_after(incoming.after, executed) {
                 return;
             }
             let Some(incoming) = self.ordered.get_mut(&self.ordered_delivered) else {
@@ -422,7 +428,8 @@ impl Inbox {
     /// executed.
     pub fn waits_for_requests(&self, executed: u64) -> bool {
         let next = self.ordered.get(&self.ordered_delivered);
-        next.is_some_and(|incoming| incoming.after.requests > executed)
+        let before = next.and_then(|incoming| incoming.after);
+        before.is_some_and(|before| before.requests > executed)
     }
 
     fn finish(&mut self, number: u64, incoming: Incoming, out: &mut Vec<Delivered>) {

@@ -39,7 +39,8 @@ struct Outgoing {
     class: Class,
     mode: Mode,
     number: u64,
-    after: Before,
+    /// Numbers of what was submitted before an ordered message.
+    after: Option<Before>,
     header_bytes: u16,
     body: Vec<u8>,
     place: Option<Place>,
@@ -63,7 +64,7 @@ impl Outgoing {
     /// Returns the bytes from `start` on that a packet with `room` bytes takes; `None` if it should
     /// take none.
     fn cut(&self, start: u32, end: u32, room: usize) -> Option<Range<u32>> {
-        let room = room.checked_sub(Segment::head_bytes(self.class, self.mode))?;
+        let room = room.checked_sub(Segment::head_bytes(self.class, self.mode, start))?;
         let whole = (end - start) as usize;
         if !self.cuts.is_empty() {
             let part_end = *self.cuts.iter().find(|cut| **cut > start)?;
@@ -82,7 +83,7 @@ impl Outgoing {
             total_bytes: self.total_bytes(),
             offset: range.start,
             header_bytes: self.header_bytes,
-            after: self.after,
+            after: self.after.filter(|_| range.start == 0),
             place: self.place,
             payload: &self.body[range.start as usize..range.end as usize],
         }
@@ -134,9 +135,9 @@ impl Outbox {
                     operations: self.operations.next(),
                     requests,
                 };
-                (self.ordered - 1, before)
+                (self.ordered - 1, Some(before))
             }
-            false => (self.unordered_open.push(()), Before::default()),
+            false => (self.unordered_open.push(()), None),
         };
         let header_bytes = message.header.len();
         let (mut body, mut data) = (message.header, message.data);

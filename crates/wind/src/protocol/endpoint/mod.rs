@@ -169,7 +169,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     /// Returns the changes of `now` relative to `twin`, which has the same length, as the data of a
     /// message of a diff mode.
     pub fn diff_parts(&self, twin: &[u8], now: &[u8], class: Class, mode: Mode) -> Vec<Vec<u8>> {
-        let room = self.room_bytes() - Segment::head_bytes(class, mode);
+        let room = self.room_bytes() - Segment::head_bytes(class, mode, 0);
         diff::encode(twin, now, room)
     }
 
@@ -180,7 +180,8 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
 
     /// Sends a message. A synchronous one is followed by [`Event::Placed`].
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<MessageId, Rejected> {
-        let part_bytes_max = self.room_bytes() - Segment::head_bytes(message.class, message.mode);
+        let part_bytes_max =
+            self.room_bytes() - Segment::head_bytes(message.class, message.mode, 0);
         let bytes =
             (message.header.len() + message.data.iter().map(Vec::len).sum::<usize>()) as u64;
         let max = u64::from(self.config.message_bytes_max);

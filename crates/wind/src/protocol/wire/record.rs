@@ -57,8 +57,8 @@ pub struct Segment<'a> {
     pub offset: u32,
     /// Length of the header, in bytes.
     pub header_bytes: u16,
-    /// For an ordered message: what was submitted before it. Zeros for an unordered message.
-    pub after: Before,
+    /// Numbers of what was submitted before the message; only in the first segment of an ordered one.
+    pub after: Option<Before>,
     /// Place of the data; `None` for [`Mode::MessageThrough`].
     pub place: Option<Place>,
     /// Bytes of this part.
@@ -66,12 +66,17 @@ pub struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    /// Length of a segment beyond its payload, in bytes.
-    pub fn head_bytes(class: Class, mode: Mode) -> usize {
-        let ordered = if class.is_ordered() { 24 } else { 0 };
+    /// Length of a segment at `offset` beyond its payload, in bytes.
+    pub fn head_bytes(class: Class, mode: Mode, offset: u32) -> usize {
+        let ordered = if has_before(class, offset) { 24 } else { 0 };
         let placed = if mode.is_direct() { PLACE_BYTES } else { 0 };
         22 + ordered + placed
     }
+}
+
+/// Returns whether a segment at `offset` says what was submitted before its message.
+fn has_before(class: Class, offset: u32) -> bool {
+    class.is_ordered() && offset == 0
 }
 
 const PLACE_BYTES: usize = 28;
@@ -160,6 +165,20 @@ fn push_place(place: &Place, out: &mut Vec<u8>) {
     out.extend_from_slice(&place.offset.to_be_bytes());
 }
 
+pub(super) fn push_before(before: &Before, out: &mut Vec<u8>) {
+    out.extend_from_slice(&before.unordered.to_be_bytes());
+    out.extend_from_slice(&before.operations.to_be_bytes());
+    out.extend_from_slice(&before.requests.to_be_bytes());
+}
+
+pub(super) fn before(reader: &mut Reader<'_>) -> Result<Before, Malformed> {
+    Ok(Before {
+        unordered: reader.u64()?,
+        operations: reader.u64()?,
+        requests: reader.u64()?,
+    })
+}
+
 fn place(reader: &mut Reader<'_>) -> Result<Place, Malformed> {
     Ok(Place {
         region: reader.u32()?,
@@ -246,7 +265,7 @@ fn emit_ack(ack: &Ack, out: &mut Vec<u8>) {
 /// ```text
 /// | 3 (8) | class (4) | mode (4) | payload length (16) | message (64) | total (32) | offset (32) |
 /// | header length (16) |
-/// ordered: | unordered before (64) | operations before (64) | requests before (64) |
+/// ordered, offset 0: | unordered before (64) | operations before (64) | requests before (64) |
 /// direct:  | region (32) | key (128) | place (64) |
 /// ```
 fn emit_segment(segment: &Segment<'_>, out: &mut Vec<u8>) {
@@ -256,10 +275,8 @@ fn emit_segment(segment: &Segment<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&segment.total_bytes.to_be_bytes());
     out.extend_from_slice(&segment.offset.to_be_bytes());
     out.extend_from_slice(&segment.header_bytes.to_be_bytes());
-    if segment.class.is_ordered() {
-        out.extend_from_slice(&segment.after.unordered.to_be_bytes());
-        out.extend_from_slice(&segment.after.operations.to_be_bytes());
-        out.extend_from_slice(&segment.after.requests.to_be_bytes());
+    if let Some(before) = &segment.after {
+        push_before(before, out);
     }
     if let Some(place) = &segment.place {
         push_place(place, out);
@@ -381,13 +398,9 @@ fn segment<'a>(detail: u8, length: u16, reader: &mut Reader<'a>) -> Result<Recor
     let total_bytes = reader.u32()?;
     let offset = reader.u32()?;
     let header_bytes = reader.u16()?;
-    let after = match class.is_ordered() {
-        true => Before {
-            unordered: reader.u64()?,
-            operations: reader.u64()?,
-            requests: reader.u64()?,
-        },
-        false => Before::default(),
+    let after = match has_before(class, offset) {
+        true => Some(before(reader)?),
+        false => None,
     };
     let place = match mode.is_direct() {
         true => Some(place(reader)?),

@@ -8,25 +8,25 @@ const PLACE: Place = Place {
 };
 
 fn examples() -> Vec<Record<'static>> {
-    let segment = |class, mode: Mode| {
+    let segment = |class: Class, mode: Mode, offset| {
         Record::Segment(Segment {
             class,
             mode,
             message: 5,
             total_bytes: 100,
-            offset: 90,
+            offset,
             header_bytes: 7,
-            after: if class == Class::Unordered {
-                Before::default()
-            } else {
-                Before {
-                    unordered: 3,
-                    operations: 4,
-                    requests: 5,
-                }
-            },
+            after: (class.is_ordered() && offset == 0).then_some(Before {
+                unordered: 3,
+                operations: 4,
+                requests: 5,
+            }),
             place: mode.is_direct().then_some(PLACE),
-            payload: b"0123456789",
+            payload: if offset == 0 {
+                b"0123456"
+            } else {
+                b"0123456789"
+            },
         })
     };
     let operation = |operation| Record::Operation {
@@ -42,7 +42,8 @@ fn examples() -> Vec<Record<'static>> {
     };
     let mut all: Vec<Record<'static>> = Class::ALL
         .into_iter()
-        .flat_map(|class| Mode::ALL.map(|mode| segment(class, mode)))
+        .flat_map(|class| Mode::ALL.map(|mode| [segment(class, mode, 0), segment(class, mode, 90)]))
+        .flatten()
         .collect();
     all.extend([
         Record::Ack(Ack {
@@ -105,11 +106,11 @@ fn records__of_the_specification__have_these_bytes() {
         total_bytes: 3,
         offset: 0,
         header_bytes: 1,
-        after: Before {
+        after: Some(Before {
             unordered: 4,
             operations: 5,
             requests: 6,
-        },
+        }),
         place: None,
         payload: b"abc",
     });
@@ -156,7 +157,7 @@ fn segment__head_bytes__are_the_emitted_length() {
         if let Record::Segment(segment) = &record {
             let mut bytes = Vec::new();
             record.emit(&mut bytes);
-            let head = Segment::head_bytes(segment.class, segment.mode);
+            let head = Segment::head_bytes(segment.class, segment.mode, segment.offset);
             assert_eq!(bytes.len(), head + segment.payload.len());
         }
     }
