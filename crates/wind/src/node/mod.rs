@@ -39,6 +39,9 @@ use waiting::Waiters;
 /// Longest datagram of a session whose requests the kernel executes, in bytes (`bpf/wind`).
 const KERNEL_DATAGRAM_BYTES_MAX: u16 = 1480;
 
+/// Messages and operations that a program submits or takes, after which it receives.
+const ACTIONS_PER_RECEIVE: u64 = 64;
+
 /// Bytes to one peer that may wait or be in flight. A program that sends more waits.
 const UNSENT_BYTES_MAX: u64 = 16 << 20;
 
@@ -190,15 +193,18 @@ impl Node {
         result
     }
 
-    /// Does `act` for a peer, and sends what it produced, unless it can share a datagram with
-    /// others while an acknowledgement is awaited.
-    fn submit<T>(&self, peer: PeerId, act: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state();
-        let result = act(&mut state);
-        if state.is_worth_sending(peer) {
-            self.send_and_ring(&mut state);
+    /// Sends what a program has just submitted, unless it can share a datagram with others while an
+    /// acknowledgement is awaited. A program that submits much also receives now and then: the
+    /// thread leaves that to it.
+    fn send_submitted(&self, state: &mut State, peer: PeerId) {
+        state.actions += 1;
+        state.in_a_row += 1;
+        if state.actions % ACTIONS_PER_RECEIVE == 0 {
+            self.receive_as_present(state);
         }
-        result
+        if state.is_worth_sending(peer) {
+            self.send_and_ring(state);
+        }
     }
 
     fn send_and_ring(&self, state: &mut State) {
@@ -279,9 +285,7 @@ impl Node {
     fn send_any(&self, peer: PeerId, message: Message) -> Result<MessageId, WindError> {
         let mut state = self.state_with_room(peer)?;
         let sent = state.endpoint.send(peer, message)?;
-        if state.is_worth_sending(peer) {
-            self.send_and_ring(&mut state);
-        }
+        self.send_submitted(&mut state, peer);
         Ok(sent)
     }
 
@@ -368,7 +372,23 @@ impl Node {
 
     /// Returns the next message of any peer; `None` after `limit`.
     pub fn receive(&self, limit: Option<Duration>) -> Option<Received> {
+        if let Some(received) = self.take_next() {
+            return Some(received);
+        }
         self.wait(limit, |state| Ok(state.next_message())).ok()
+    }
+
+    /// Takes a message that has arrived. A program that takes many also receives now and then.
+    fn take_next(&self) -> Option<Received> {
+        let mut state = self.state();
+        let received = state.next_message()?;
+        state.actions += 1;
+        state.in_a_row = 0;
+        if state.actions % ACTIONS_PER_RECEIVE == 0 {
+            self.receive_as_present(&mut state);
+            state.transmit(&self.shared.socket);
+        }
+        Some(received)
     }
 
     /// Starts an operation on a place of a peer's memory. [`Self::wait_result`] takes its result.
@@ -390,8 +410,9 @@ impl Node {
     /// # Errors
     /// As [`Self::start`].
     pub fn post(&self, peer: PeerId, place: Place, operation: Operation) -> Result<(), WindError> {
-        self.wait_for_room(peer)?;
-        self.submit(peer, |state| state.endpoint.operate(peer, place, operation))?;
+        let mut state = self.state_with_room(peer)?;
+        state.endpoint.operate(peer, place, operation)?;
+        self.send_submitted(&mut state, peer);
         Ok(())
     }
 

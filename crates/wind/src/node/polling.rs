@@ -27,6 +27,7 @@ impl Node {
         let now_ns = self.shared.waiters.now_ns();
         let mut state = self.state();
         let mut received = state.next_message();
+        state.in_a_row = 0;
         if received.is_none() {
             waiting::note_poll(&self.shared);
             if state.receive(&self.shared.socket) {
@@ -78,9 +79,7 @@ impl Node {
             return Ok(None);
         }
         let sent = state.endpoint.send(peer, message)?;
-        if state.is_worth_sending(peer) {
-            self.send_and_ring(&mut state);
-        }
+        self.send_submitted(&mut state, peer);
         Ok(Some(sent))
     }
 

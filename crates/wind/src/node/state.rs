@@ -30,6 +30,9 @@ const TURN_CALLS_MAX: usize = 16;
 /// the acknowledgement. An MPI library returns to its program, and sends, within 5 µs.
 const ANSWER: Duration = Duration::from_micros(10);
 
+/// Messages and operations in a row after which they are a stream.
+const STREAM: u32 = 32;
+
 /// Result of an operation.
 type Answer = Result<Vec<u8>, Refused>;
 
@@ -61,6 +64,10 @@ pub struct State {
     /// Time at which a program took the first thing since the last transmission, in ns since the
     /// start of the node.
     pub taken_ns: Option<u64>,
+    /// Messages and operations that programs have submitted or taken.
+    pub actions: u64,
+    /// Those that a program has submitted one after the other, without a wait.
+    pub in_a_row: u32,
     /// Number of times that something happened for which a program may wait.
     pub changes: u64,
 }
@@ -83,6 +90,8 @@ impl State {
             start: Instant::now(),
             awaited_ns: None,
             taken_ns: None,
+            actions: 0,
+            in_a_row: 0,
             changes: 0,
         }
     }
@@ -263,7 +272,9 @@ impl State {
 
     /// Returns whether a message that was just submitted should be sent at once.
     pub fn is_worth_sending(&self, peer: PeerId) -> bool {
-        self.endpoint.is_worth_sending(peer, self.now_ns())
+        let is_stream = self.in_a_row > STREAM;
+        self.endpoint
+            .is_worth_sending(peer, is_stream, self.now_ns())
     }
 
     /// Records that the program takes something now. Returns whether its answer, within [`ANSWER`]

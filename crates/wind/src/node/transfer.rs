@@ -137,7 +137,8 @@ impl Node {
                 }
             }
         }
-        self.turn_as_present(&mut state);
+        self.receive_as_present(&mut state);
+        state.transmit(&self.shared.socket);
         outcome
     }
 

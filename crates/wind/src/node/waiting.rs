@@ -8,7 +8,8 @@
 //!
 //! A program that waits receives itself, so an arrival wakes one thread and not two. Between two
 //! waits of a busy program the thread stays away, because its wake-up would cost more than the
-//! program's work.
+//! program's work. Neither does it take the lock of a program that submits or takes one message
+//! after the other: such a program receives between them.
 
 use super::state::State;
 use super::{Node, Shared, WindError, lock};
@@ -32,6 +33,10 @@ const LINGER: Duration = Duration::from_micros(200);
 /// The same after the last [`Node::poll`]: a library below MPI polls again and again, and looks
 /// elsewhere between two polls.
 pub(super) const POLLED: Duration = Duration::from_millis(1);
+
+/// Messages and operations that a program submits or takes between two looks of the thread, from
+/// which on the program receives as well (`Node::send_submitted`).
+const ACTIVE: u64 = 64;
 
 /// Wait of a program after which the thread no longer looks at it.
 const LONG_WAIT: Duration = Duration::from_millis(1);
@@ -194,11 +199,11 @@ impl Drop for Lead<'_> {
 }
 
 impl Node {
-    /// Receives and sends for a program that has a [`Presence`] and more to start. The node's
-    /// thread leaves the socket to it.
-    pub(super) fn turn_as_present(&self, state: &mut State) {
+    /// Receives for a program to which the node's thread leaves the socket: it has a [`Presence`],
+    /// or submits or takes much.
+    pub(super) fn receive_as_present(&self, state: &mut State) {
         let shared = &*self.shared;
-        let has_changed = state.turn(&shared.socket);
+        let has_changed = state.receive(&shared.socket);
         if has_changed && shared.waiters.followers.load(Ordering::SeqCst) > 0 {
             shared.changed.notify_all();
         }
@@ -218,6 +223,7 @@ impl Node {
         let followers = &self.shared.waiters.followers;
         loop {
             let mut state = self.state();
+            state.in_a_row = 0;
             if let Some(value) = poll(&mut state)? {
                 return Ok(value);
             }
@@ -302,6 +308,7 @@ pub fn note_poll(shared: &Shared) {
 /// Receives, sends and waits until the node ends: the node's thread.
 pub fn run(shared: &Shared) {
     let waiters = &shared.waiters;
+    let mut seen = 0;
     while !shared.is_ended.load(Ordering::Relaxed) {
         let since_wait = waiters.since_wait();
         let has_waiting = waiters.waiting.load(Ordering::SeqCst) > 0;
@@ -314,23 +321,27 @@ pub fn run(shared: &Shared) {
             let _ = shared.bell.read();
             continue;
         }
-        let pause = if has_waiting {
+        let mut state = lock(shared);
+        let is_active = state.actions - std::mem::replace(&mut seen, state.actions) >= ACTIVE;
+        let pause = if has_waiting || is_active {
             Some(LINGER)
         } else {
             waiters.absence()
         };
         if let Some(pause) = pause {
-            lock(shared).expect_turn();
+            state.expect_turn();
+            drop(state);
             sleep_and_show(shared, false, Some(pause));
             let _ = shared.bell.read();
             continue;
         }
         let timeout = {
-            let mut state = lock(shared);
             if state.turn(&shared.socket) && waiters.followers.load(Ordering::SeqCst) > 0 {
                 shared.changed.notify_all();
             }
-            state.time_to_timeout()
+            let timeout = state.time_to_timeout();
+            drop(state);
+            timeout
         };
         waiters.is_receiving.store(true, Ordering::SeqCst);
         if waiters.absence().is_none() {

@@ -15,7 +15,8 @@
 
 use crate::protocol::memory;
 use crate::protocol::model::{Class, Mode, Place, Refused, Regions, place};
-use crate::protocol::outbox::{ITEM_COST_BYTES, UNACKED_SPAN_MAX};
+use crate::protocol::outbox::UNACKED_SPAN_MAX;
+use crate::protocol::outgoing::ITEM_COST_BYTES;
 use crate::protocol::ranges::Ranges;
 use crate::protocol::wire::{Before, Segment};
 use std::collections::BTreeMap;

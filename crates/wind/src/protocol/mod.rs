@@ -23,6 +23,7 @@ mod memory;
 mod model;
 mod operations;
 mod outbox;
+mod outgoing;
 mod pressure;
 mod ranges;
 mod recovery;
@@ -45,7 +46,7 @@ pub use handshake::Secret;
 pub use inbox::{Delivery, Violation};
 pub use kumi_multilink::secure::Seal;
 pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions, place_bytes};
-pub use outbox::Message;
+pub use outgoing::Message;
 pub use recovery::Counts;
 pub use requests::slots::{
     Outcome, SLOT_WORDS, SLOTS, SlotMemory, execute as execute_request, respond,

@@ -1,94 +1,16 @@
 //! Messages and operations that this side sends to one peer, until they have arrived.
 
-use crate::protocol::model::{Class, Mode, Operation, Place};
-use crate::protocol::ranges::Ranges;
+use crate::protocol::model::{Operation, Place};
+use crate::protocol::outgoing::{ITEM_COST_BYTES, Message, Outgoing};
 use crate::protocol::recovery::Part;
 use crate::protocol::sequence::Sequence;
-use crate::protocol::wire::{Before, OPERATION_HEAD_BYTES, Record, Segment};
+use crate::protocol::wire::{Before, OPERATION_HEAD_BYTES, Record};
 use std::collections::VecDeque;
 use std::ops::Range;
-
-/// Bytes of credit that a message or an operation costs beyond its payload: the receiver's memory
-/// for its state.
-pub const ITEM_COST_BYTES: u64 = 64;
 
 /// Most unordered messages, and most operations, between the oldest one that has not arrived and
 /// the newest one that may be sent. The receiver remembers this number of them.
 pub const UNACKED_SPAN_MAX: u64 = 16_384;
-
-/// A segment that does not fit into a packet is not cut for the rest of it below this length.
-const CUT_BYTES_MIN: usize = 256;
-
-/// A message as the program gives it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// Delivery class.
-    pub class: Class,
-    /// Delivery mode.
-    pub mode: Mode,
-    /// Header, for the receiving program.
-    pub header: Vec<u8>,
-    /// Data, or in the diff modes the parts of a diff, each with whole runs.
-    pub data: Vec<Vec<u8>>,
-    /// Place of the data; `None` for [`Mode::MessageThrough`].
-    pub place: Option<Place>,
-}
-
-#[derive(Debug)]
-struct Outgoing {
-    class: Class,
-    mode: Mode,
-    number: u64,
-    /// Numbers of what was submitted before an ordered message.
-    after: Option<Before>,
-    header_bytes: u16,
-    body: Vec<u8>,
-    place: Option<Place>,
-    /// Ends of the header and of each part of a diff, in ascending order; empty if the message may
-    /// be cut anywhere.
-    cuts: Vec<u32>,
-    arrived: Ranges,
-    sent_bytes: u32,
-}
-
-impl Outgoing {
-    fn total_bytes(&self) -> u32 {
-        self.body.len() as u32
-    }
-
-    fn has_arrived(&self) -> bool {
-        // An empty message has one segment, which is recorded as one byte.
-        self.arrived.covers(0..u64::from(self.total_bytes()).max(1))
-    }
-
-    /// Returns the bytes from `start` on that a packet with `room` bytes takes; `None` if it should
-    /// take none.
-    fn cut(&self, start: u32, end: u32, room: usize) -> Option<Range<u32>> {
-        let room = room.checked_sub(Segment::head_bytes(self.class, self.mode, start))?;
-        let whole = (end - start) as usize;
-        if !self.cuts.is_empty() {
-            let part_end = *self.cuts.iter().find(|cut| **cut > start)?;
-            let part = (part_end - start) as usize;
-            return (part <= room).then_some(start..part_end);
-        }
-        let bytes = whole.min(room);
-        (bytes == whole || bytes >= CUT_BYTES_MIN).then_some(start..start + bytes as u32)
-    }
-
-    fn segment(&self, range: &Range<u32>) -> Segment<'_> {
-        Segment {
-            class: self.class,
-            mode: self.mode,
-            message: self.number,
-            total_bytes: self.total_bytes(),
-            offset: range.start,
-            header_bytes: self.header_bytes,
-            after: self.after.filter(|_| range.start == 0),
-            place: self.place,
-            payload: &self.body[range.start as usize..range.end as usize],
-        }
-    }
-}
 
 #[derive(Debug)]
 struct Pending {
@@ -139,39 +61,17 @@ impl Outbox {
             }
             false => (self.unordered_open.push(()), None),
         };
-        let header_bytes = message.header.len();
-        let (mut body, mut data) = (message.header, message.data);
-        let mut cuts = Vec::new();
-        if header_bytes == 0 && data.len() == 1 {
-            // The bytes themselves, without a copy.
-            body = data.swap_remove(0);
-            if message.mode.is_diff() {
-                cuts.push(body.len() as u32);
+        let cost = ITEM_COST_BYTES + message.bytes() as u64;
+        self.wanted_bytes += cost;
+        self.held_bytes += cost;
+        if let Some(Fresh::Message(number)) = self.fresh.back() {
+            // The numbers follow one another: nothing was submitted after the batch.
+            let batch = self.messages.get_mut(*number);
+            if batch.is_some_and(|batch| batch.join(&message, after)) {
+                return place_in_class;
             }
         }
-        if message.mode.is_diff() && header_bytes > 0 {
-            cuts.push(header_bytes as u32);
-        }
-        for part in &data {
-            body.extend_from_slice(part);
-            if message.mode.is_diff() {
-                cuts.push(body.len() as u32);
-            }
-        }
-        self.wanted_bytes += ITEM_COST_BYTES + body.len() as u64;
-        self.held_bytes += ITEM_COST_BYTES + body.len() as u64;
-        let outgoing = Outgoing {
-            class: message.class,
-            mode: message.mode,
-            number: place_in_class,
-            after,
-            header_bytes: header_bytes as u16,
-            body,
-            place: message.place,
-            cuts,
-            arrived: Ranges::default(),
-            sent_bytes: 0,
-        };
+        let outgoing = Outgoing::new(message, place_in_class, after);
         let number = self.messages.push(outgoing);
         self.fresh.push_back(Fresh::Message(number));
         place_in_class
@@ -208,6 +108,11 @@ impl Outbox {
         self.wanted_bytes - self.used_bytes
     }
 
+    /// Returns whether something that was lost waits for its next transmission.
+    pub fn sends_again(&self) -> bool {
+        !self.again.is_empty()
+    }
+
     /// Returns whether something waits for transmission, with the credit `granted_bytes`.
     pub fn is_ready(&self, granted_bytes: u64) -> bool {
         !self.again.is_empty()
@@ -218,26 +123,27 @@ impl Outbox {
     }
 
     fn may_send(&self, item: Fresh, granted_bytes: u64) -> bool {
-        let has_credit = |bytes: u64| self.used_bytes + ITEM_COST_BYTES + bytes <= granted_bytes;
         match item {
             Fresh::Message(number) => {
                 let Some(message) = self.messages.get(number) else {
                     return true;
                 };
                 let first = self.unordered_open.first().unwrap_or_default();
-                let is_near =
-                    message.class.is_ordered() || message.number < first + UNACKED_SPAN_MAX;
-                // The cost of a message is due with its first segment.
-                let is_paid = message.sent_bytes > 0 && self.used_bytes < granted_bytes;
-                is_near && (is_paid || has_credit(1.min(message.total_bytes().into())))
+                let last_number = message.number + message.messages() - 1;
+                let is_near = message.class.is_ordered() || last_number < first + UNACKED_SPAN_MAX;
+                is_near
+                    && match message.next_cost_bytes() {
+                        Some(cost) => self.used_bytes + cost <= granted_bytes,
+                        None => self.used_bytes < granted_bytes,
+                    }
             }
             Fresh::Operation(number) => {
                 let Some(pending) = self.operations.get(number) else {
                     return true;
                 };
                 let first = self.operations.first().unwrap_or_default();
-                number < first + UNACKED_SPAN_MAX
-                    && has_credit(pending.operation.payload_bytes() as u64)
+                let cost = ITEM_COST_BYTES + pending.operation.payload_bytes() as u64;
+                number < first + UNACKED_SPAN_MAX && self.used_bytes + cost <= granted_bytes
             }
         }
     }
@@ -284,14 +190,9 @@ impl Outbox {
     ) -> Option<Part> {
         let message = self.messages.get_mut(number)?;
         let (start, end) = (message.sent_bytes, message.total_bytes());
-        let first_cost = if start == 0 { ITEM_COST_BYTES } else { 0 };
-        let range = message.cut(start, end, room)?;
-        // A segment is not cut for lack of credit: more comes before the present one is used up.
-        let cost = first_cost + u64::from(range.end - range.start);
-        if self.used_bytes + cost > granted_bytes {
-            return None;
-        }
-        Record::Segment(message.segment(&range)).emit(out);
+        let credit_bytes = granted_bytes.saturating_sub(self.used_bytes);
+        let (range, cost) = message.cut(start, end, room, credit_bytes)?;
+        message.emit(&range, out);
         message.sent_bytes = range.end;
         self.used_bytes += cost;
         if range.end == end {
@@ -329,15 +230,14 @@ impl Outbox {
                 let Some(message) = self.messages.get(*number) else {
                     return Again::Arrived;
                 };
-                let whole =
-                    u64::from(range.start)..u64::from(range.end).max(u64::from(range.start) + 1);
-                if message.arrived.covers(whole) {
+                if message.has_arrived(range) {
                     return Again::Arrived;
                 }
-                let Some(cut) = message.cut(range.start, range.end, room) else {
+                let cut = message.cut(range.start, range.end, room, u64::MAX);
+                let Some((cut, _)) = cut else {
                     return Again::NoRoom;
                 };
-                Record::Segment(message.segment(&cut)).emit(out);
+                message.emit(&cut, out);
                 let rest = Part::Segment {
                     message: *number,
                     range: cut.end..range.end,
@@ -378,15 +278,16 @@ impl Outbox {
         let Some(message) = self.messages.get_mut(number) else {
             return false;
         };
-        // An empty message is recorded as one byte.
-        let end = u64::from(range.end).max(u64::from(range.start) + 1);
-        message.arrived.insert(u64::from(range.start)..end);
-        if !message.has_arrived() || message.sent_bytes < message.total_bytes() {
+        message.note_arrived(range);
+        let total_bytes = message.total_bytes();
+        if message.sent_bytes < total_bytes || !message.has_arrived(&(0..total_bytes)) {
             return false;
         }
-        self.held_bytes -= ITEM_COST_BYTES + message.body.len() as u64;
+        self.held_bytes -= message.cost_bytes();
         if !message.class.is_ordered() {
-            self.unordered_open.remove(message.number);
+            for number in message.number..message.number + message.messages() {
+                self.unordered_open.remove(number);
+            }
         }
         self.messages.remove(number);
         true

@@ -78,7 +78,8 @@ impl Pressure {
     /// interval.
     pub fn note(&mut self, counted: u64, missing: i64, rtt_ns: u64, now_ns: u64) -> u64 {
         self.packets += 1;
-        self.missing += missing;
+        // A peer may use any numbers, so the sum may reach the end of the range.
+        self.missing = self.missing.saturating_add(missing);
         self.senders += u32::from(counted != self.interval);
         let running = self.interval;
         if now_ns.saturating_sub(self.began_ns) >= (2 * rtt_ns).max(INTERVAL_MIN_NS) {
@@ -89,12 +90,12 @@ impl Pressure {
 
     fn end(&mut self, now_ns: u64) {
         let lost = u64::try_from(self.missing).unwrap_or_default();
-        let has_overflow = self.senders >= SENDERS_MIN && lost * PACKETS_PER_LOSS > self.packets;
+        let has_overflow = self.senders >= SENDERS_MIN && lost > self.packets / PACKETS_PER_LOSS;
         self.has_reduced |= has_overflow;
         if has_overflow {
             self.calm = 0;
             self.ceiling = (self.factor * CEILING_REDUCTION).max(FACTOR_MIN);
-            let arrived = self.packets as f64 / (self.packets + lost) as f64;
+            let arrived = self.packets as f64 / (self.packets as f64 + lost as f64);
             self.factor = (self.factor * arrived.min(REDUCTION)).max(FACTOR_MIN);
         } else {
             self.calm = self.calm.saturating_add(1);
@@ -140,6 +141,16 @@ mod tests {
             interval(&mut pressure, 8, 0, &mut now_ns);
         }
         assert_eq!(pressure.factor(), 1.0);
+    }
+
+    #[test]
+    fn factor__gaps_of_any_size__do_not_overflow() {
+        let mut pressure = Pressure::default();
+        for _ in 0..5 {
+            pressure.note(0, i64::MAX / 4, 0, 0);
+        }
+        pressure.note(0, 0, 0, 2 * INTERVAL_MIN_NS);
+        assert!(pressure.factor() > 0.0);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::protocol::credit::{Budget, Demand};
 use crate::protocol::diff;
 use crate::protocol::inbox::Delivery;
 use crate::protocol::model::{Class, Mode, Operation, Place, Regions};
-use crate::protocol::outbox::{ITEM_COST_BYTES, Message};
+use crate::protocol::outgoing::{ITEM_COST_BYTES, Message};
 use crate::protocol::pressure::Pressure;
 use crate::protocol::session::{Happening, STATE_BYTES, Session, Unusable, operation_name};
 use crate::protocol::wire::{Flags, HEADER_BYTES, Header, Kind, OPERATION_HEAD_BYTES, Segment};
@@ -243,10 +243,11 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     }
 
     /// Returns whether a message that was just submitted should be sent at once. Otherwise it
-    /// shares a datagram with others when an acknowledgement arrives.
-    pub fn is_worth_sending(&self, peer: PeerId, now_ns: u64) -> bool {
+    /// shares a datagram with others when an acknowledgement arrives. `is_stream` states that more
+    /// follow at once.
+    pub fn is_worth_sending(&self, peer: PeerId, is_stream: bool, now_ns: u64) -> bool {
         let session = self.peers.get(&peer).and_then(|peer| peer.session.as_ref());
-        session.is_none_or(|session| session.is_worth_sending(now_ns))
+        session.is_none_or(|session| session.is_worth_sending(is_stream, now_ns))
     }
 
     /// Returns whether a peer waits for something that is to be sent.

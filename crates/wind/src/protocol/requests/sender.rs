@@ -320,6 +320,6 @@ fn number(part: Part) -> Option<u64> {
 impl Request {
     /// Returns the bytes that the requester holds for it.
     fn cost_bytes(&self) -> u64 {
-        crate::protocol::outbox::ITEM_COST_BYTES + self.operation.payload_bytes() as u64
+        crate::protocol::outgoing::ITEM_COST_BYTES + self.operation.payload_bytes() as u64
     }
 }

@@ -15,7 +15,7 @@ use crate::protocol::rtt::Rtt;
 use crate::protocol::window::Window;
 use crate::protocol::wire::{
     ACK_RANGES_MAX, ANSWER_HEAD_BYTES, Ack, Answer, Authenticator, HEADER_BYTES, Header, Malformed,
-    Record, parse_records,
+    Record, Segment, parse_records,
 };
 use kumi_multilink::secure::{PacketKey, Seal};
 use requests::Served;
@@ -35,6 +35,9 @@ const ACK_EVERY: u32 = 8;
 
 /// Bytes that are worth a system call while others are in flight: a dozen datagrams.
 const BATCH_BYTES: u64 = 16 << 10;
+
+/// The same of a stream, with the costs of its messages: 256 messages of 64 bytes.
+const STREAM_BATCH_BYTES: u64 = 32 << 10;
 
 /// Time since the last packet after which a message is alone, in ns: it waits for no others. A
 /// sender of more messages than this fills packets.
@@ -141,6 +144,8 @@ pub struct Session {
     /// Time at which an authentic packet arrived last, in ns.
     pub heard_at_ns: u64,
     is_closing: bool,
+    /// The last packet had data, and more may follow it at once.
+    is_in_burst: bool,
 }
 
 impl Session {
@@ -186,6 +191,7 @@ impl Session {
             missing: 0,
             heard_at_ns: now_ns,
             is_closing: false,
+            is_in_burst: false,
         }
     }
 
@@ -225,15 +231,25 @@ impl Session {
     }
 
     /// Returns whether a message that was just submitted should be sent at once: nothing is in
-    /// flight, whose acknowledgement would send it, nothing was sent for [`LONE_NS`], or enough
-    /// waits for a batch that the window takes. Acknowledgements send smaller ones.
-    pub fn is_worth_sending(&self, now_ns: u64) -> bool {
+    /// flight, whose acknowledgement would send it, and it is not of a stream; nothing was sent for
+    /// [`LONE_NS`]; or enough waits for a batch that the window takes. Acknowledgements send
+    /// smaller ones.
+    pub fn is_worth_sending(&self, is_stream: bool, now_ns: u64) -> bool {
         let in_flight_bytes = self.recovery.in_flight_bytes();
-        let room_bytes = self.window.bytes().saturating_sub(in_flight_bytes);
-        let has_room = room_bytes >= BATCH_BYTES.min(self.window.bytes() / 2);
-        in_flight_bytes == 0
-            || (has_room && self.outbox.waiting_bytes() >= BATCH_BYTES)
+        let has_room = self.room_in_window_bytes() >= BATCH_BYTES.min(self.window.bytes() / 2);
+        let batch_bytes = if is_stream {
+            STREAM_BATCH_BYTES
+        } else {
+            BATCH_BYTES
+        };
+        (in_flight_bytes == 0 && !is_stream)
+            || (has_room && self.outbox.waiting_bytes() >= batch_bytes)
             || now_ns >= self.recovery.eliciting_at_ns() + LONE_NS
+    }
+
+    fn room_in_window_bytes(&self) -> u64 {
+        let in_flight_bytes = self.recovery.in_flight_bytes();
+        self.window.bytes().saturating_sub(in_flight_bytes)
     }
 
     /// Returns the estimate of the round trip.
@@ -345,19 +361,8 @@ impl Session {
             Record::Ping => {}
             Record::Close => out.push(Happening::Closed),
             Record::Serves => self.begin_requests(),
-            Record::Segment(segment) => {
-                let limits = Limits {
-                    granted_bytes: self.granted_bytes,
-                    message_bytes_max: self.message_bytes_max,
-                };
-                let executed = self.executed_without_gap();
-                let mut delivered = Vec::new();
-                let taken = self
-                    .inbox
-                    .take(&segment, limits, executed, regions, &mut delivered);
-                self.note_delivered(delivered, out);
-                taken?;
-            }
+            Record::Segment(segment) => self.take([segment], regions, out)?,
+            Record::Batch(batch) => self.take(batch.segments(), regions, out)?,
             Record::Operation {
                 number,
                 place,
@@ -377,6 +382,27 @@ impl Session {
             }),
         }
         Ok(())
+    }
+
+    /// Takes segments, and delivers what is complete.
+    fn take<'a>(
+        &mut self,
+        segments: impl IntoIterator<Item = Segment<'a>>,
+        regions: &mut dyn Regions,
+        out: &mut Vec<Happening>,
+    ) -> Result<(), Violation> {
+        let limits = Limits {
+            granted_bytes: self.granted_bytes,
+            message_bytes_max: self.message_bytes_max,
+        };
+        let executed = self.executed_without_gap();
+        let mut delivered = Vec::new();
+        let taken = segments.into_iter().try_for_each(|segment| {
+            let inbox = &mut self.inbox;
+            inbox.take(&segment, limits, executed, regions, &mut delivered)
+        });
+        self.note_delivered(delivered, out);
+        taken
     }
 
     fn handle_operation(
@@ -436,9 +462,7 @@ impl Session {
     }
 
     fn handle_ack(&mut self, ack: &Ack, now_ns: u64) -> Result<(), Unusable> {
-        let is_limited = self.recovery.in_flight_bytes()
-            + u64::from(self.remote.datagram_bytes_max)
-            > self.window.bytes();
+        let is_limited = self.is_limited();
         let outcome = self.recovery.on_ack(ack, now_ns).ok_or(Unusable::Ack)?;
         if let Some(highest) = outcome.highest {
             let next = self.recovery.next();

@@ -4,7 +4,7 @@ use super::{Happening, Session};
 use crate::protocol::endpoint::{PathStatus, Status};
 use crate::protocol::inbox::Executed;
 use crate::protocol::model::{Operation, Place, Regions};
-use crate::protocol::outbox::Message;
+use crate::protocol::outgoing::Message;
 use crate::protocol::requests::Sender;
 use crate::protocol::requests::slots::{self, SlotMemory};
 use crate::protocol::wire::{Flags, Header, Kind, TagKey, emit_response, parse_request};

@@ -1,12 +1,50 @@
 //! Packets of a session, and their records.
 
-use super::Session;
+use super::{BATCH_BYTES, Session};
 use crate::protocol::recovery::Part;
 use crate::protocol::wire::{ACK_RANGES_MAX, Ack, Flags, HEADER_BYTES, Header, Kind, Record};
+
+/// A packet that others follow is padded if it lacks this share of its length at most: packets of
+/// one length share a system call and a pass of the network stack (`UDP_SEGMENT`).
+const PADDED_SHARE: usize = 16;
+
+/// Share of the window that is worth a system call. A window is hardly larger than what the path
+/// holds, so the path runs empty while more of it is held back.
+const WINDOW_SHARE: u64 = 16;
+
+/// Growth of the demand for credit that the peer learns while it has not met the demand it knows.
+const WANTED_STEP_BYTES: u64 = 64 << 10;
 
 impl Session {
     /// Appends the next packet to `out`. Returns false if nothing is to be sent now.
     pub fn poll_transmit(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
+        let has_sent = self.poll_packet(now_ns, out);
+        self.is_in_burst &= has_sent;
+        has_sent
+    }
+
+    /// Returns whether the window takes a packet, and enough of them for a system call.
+    /// Acknowledgements make more room.
+    fn has_window(&self) -> bool {
+        let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
+        let room_bytes = self.room_in_window_bytes();
+        let is_worth = room_bytes >= self.worth_bytes()
+            || room_bytes >= self.outbox.waiting_bytes()
+            || self.outbox.sends_again();
+        room_bytes >= datagram_bytes && (self.is_in_burst || is_worth)
+    }
+
+    fn worth_bytes(&self) -> u64 {
+        BATCH_BYTES.min(self.window.bytes() / WINDOW_SHARE)
+    }
+
+    /// Returns whether the window limits what is sent.
+    pub(super) fn is_limited(&self) -> bool {
+        let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
+        self.room_in_window_bytes() < self.worth_bytes().max(datagram_bytes)
+    }
+
+    fn poll_packet(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         if let Some(requests) = &mut self.requests {
             if requests.poll_transmit(self.remote.index, &self.sending, now_ns, out) {
                 return true;
@@ -14,7 +52,7 @@ impl Session {
         }
         let room = self.room_bytes();
         let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
-        let has_window = self.recovery.in_flight_bytes() + datagram_bytes <= self.window.bytes();
+        let has_window = self.has_window();
         let is_ack_due = self.ack_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
         self.dirty.wanted |= self.is_short_of_credit();
         let has_data = self.executed.is_ready()
@@ -52,6 +90,10 @@ impl Session {
         let sent_bytes = self.recovery.in_flight_bytes() + (out.len() - start) as u64;
         let has_more = (self.executed.is_ready() || self.outbox.is_ready(self.credit_bytes))
             && sent_bytes + datagram_bytes <= self.window.bytes();
+        let full = body_start + room;
+        if has_more && out.len() < full && out.len() + room / PADDED_SHARE >= full {
+            out.resize(full, 0);
+        }
         let header = Header {
             kind: Kind::Data,
             flags: Flags {
@@ -69,15 +111,18 @@ impl Session {
         } else {
             (out.len() - start) as u64
         };
+        self.is_in_burst |= !parts.is_empty();
         self.recovery.on_sent(now_ns, bytes, parts);
         true
     }
 
-    /// Returns whether the credit has changed what the peer should know: there is more to send than
-    /// it has granted. It learns this once per change.
+    /// Returns whether the peer should learn that there is more to send than it has granted: it
+    /// takes the demand for met, or the demand has grown much.
     fn is_short_of_credit(&mut self) -> bool {
         let wanted = self.outbox.wanted_bytes();
-        let is_new = wanted > self.credit_bytes && wanted > self.outbox.announced_bytes;
+        let announced = self.outbox.announced_bytes;
+        let is_known = announced > self.credit_bytes && wanted < announced + WANTED_STEP_BYTES;
+        let is_new = wanted > self.credit_bytes && wanted > announced && !is_known;
         if is_new {
             self.outbox.announced_bytes = wanted;
         }

@@ -3,11 +3,12 @@
 mod congestion;
 mod history;
 mod requests;
+mod sharing;
 mod world;
 
 use crate::protocol::endpoint::{Event, Lost, MessageId, PeerId};
 use crate::protocol::model::{Atomic, Class, Mode, Operation, Place};
-use crate::protocol::outbox::Message;
+use crate::protocol::outgoing::Message;
 use crate::protocol::testing::KEY;
 use history::{History, Submitted};
 use kumi_multilink::secure::Seal;
@@ -501,25 +502,6 @@ fn messages__a_million_under_faults__keep_the_order_and_arrive_once() {
             break;
         }
     }
-}
-
-#[test]
-fn message__while_others_are_in_flight__waits_for_them_only_in_a_burst() {
-    let mut world = World::new(2, 6, Faults::NONE, |_| {});
-    let peer = connected(&mut world);
-    world.run_until(world.now_ns + MS, |_, _, _| false);
-    let send = |world: &mut World| {
-        let message = plain(Class::Ordered, vec![1; 100]);
-        world.endpoints[0].send(peer, message).unwrap();
-    };
-    send(&mut world);
-    assert!(world.endpoints[0].is_worth_sending(peer, world.now_ns));
-    world.transmit();
-    send(&mut world);
-    let soon_ns = world.now_ns + 10_000;
-    assert!(!world.endpoints[0].is_worth_sending(peer, soon_ns));
-    let later_ns = world.now_ns + 60_000;
-    assert!(world.endpoints[0].is_worth_sending(peer, later_ns));
 }
 
 #[test]

@@ -3,17 +3,22 @@
 //! A packet has a header and records. Its number is never used twice. A record that is lost is sent
 //! again in another packet, so each record has an identity of its own.
 
+pub mod batch;
 mod record;
 mod request;
+mod segment;
 
+pub use batch::Batch;
 pub use record::{
-    ACK_RANGES_MAX, ANSWER_HEAD_BYTES, Ack, Answer, Before, OPERATION_HEAD_BYTES, Record, Segment,
-    Summary, parse_records,
+    ACK_RANGES_MAX, ANSWER_HEAD_BYTES, Ack, Answer, OPERATION_HEAD_BYTES, Record, Summary,
+    parse_records,
 };
 pub use request::{
     Authenticator, REQUEST_TAG_BYTES, Request, Response, TagKey, emit_request, emit_response,
     is_get, parse_request, parse_response,
 };
+
+pub use segment::{Before, Segment};
 
 use kumi_multilink::wire::{Reader, Short};
 

@@ -1,13 +1,15 @@
 //! Records of a sealed packet.
 
 use super::Malformed;
-use crate::protocol::model::{Atomic, Class, Mode, Operation, Place, Refused};
+use super::batch::{self, BATCH, Batch};
+use super::segment::{self, PLACE_BYTES, SEGMENT, Segment, place, push_place};
+use crate::protocol::model::{Atomic, Operation, Place, Refused};
 use kumi_multilink::wire::Reader;
 use std::ops::Range;
 
+const PADDING: u8 = 0;
 const ACK: u8 = 1;
 const GRANT: u8 = 2;
-const SEGMENT: u8 = 3;
 const OPERATION: u8 = 4;
 const ANSWER: u8 = 5;
 const PLACED: u8 = 6;
@@ -17,6 +19,7 @@ const CLOSE: u8 = 9;
 const REJECTION: u8 = 10;
 const SERVES: u8 = 11;
 const SUMMARY: u8 = 12;
+// 13: batch.rs
 
 /// Most ranges of an acknowledgement. Packets in older ranges are reported by earlier
 /// acknowledgements, or are sent again.
@@ -30,56 +33,6 @@ pub struct Ack {
     /// Ranges of packet numbers, the highest first, with a gap between each two.
     pub ranges: Vec<Range<u64>>,
 }
-
-/// Numbers of items that were submitted before an ordered message. It is delivered after them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Before {
-    /// Unordered messages.
-    pub unordered: u64,
-    /// Operations in Data packets.
-    pub operations: u64,
-    /// Operations in Requests.
-    pub requests: u64,
-}
-
-/// A part of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment<'a> {
-    /// Class of the message.
-    pub class: Class,
-    /// Mode of the message.
-    pub mode: Mode,
-    /// Number of the message: ordered and unordered messages are counted separately.
-    pub message: u64,
-    /// Length of header and data together, in bytes.
-    pub total_bytes: u32,
-    /// Offset of the payload in header and data.
-    pub offset: u32,
-    /// Length of the header, in bytes.
-    pub header_bytes: u16,
-    /// Numbers of what was submitted before the message; only in the first segment of an ordered one.
-    pub after: Option<Before>,
-    /// Place of the data; `None` for [`Mode::MessageThrough`].
-    pub place: Option<Place>,
-    /// Bytes of this part.
-    pub payload: &'a [u8],
-}
-
-impl Segment<'_> {
-    /// Length of a segment at `offset` beyond its payload, in bytes.
-    pub fn head_bytes(class: Class, mode: Mode, offset: u32) -> usize {
-        let ordered = if has_before(class, offset) { 24 } else { 0 };
-        let placed = if mode.is_direct() { PLACE_BYTES } else { 0 };
-        22 + ordered + placed
-    }
-}
-
-/// Returns whether a segment at `offset` says what was submitted before its message.
-fn has_before(class: Class, offset: u32) -> bool {
-    class.is_ordered() && offset == 0
-}
-
-const PLACE_BYTES: usize = 28;
 
 /// Result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +71,8 @@ pub enum Record<'a> {
     Grant(u64),
     /// A part of a message.
     Segment(Segment<'a>),
+    /// Whole messages.
+    Batch(Batch<'a>),
     /// An operation on a place of the receiver's memory.
     Operation {
         /// Number of the operation.
@@ -159,34 +114,6 @@ impl Record<'_> {
     }
 }
 
-fn push_place(place: &Place, out: &mut Vec<u8>) {
-    out.extend_from_slice(&place.region.to_be_bytes());
-    out.extend_from_slice(&place.key);
-    out.extend_from_slice(&place.offset.to_be_bytes());
-}
-
-pub(super) fn push_before(before: &Before, out: &mut Vec<u8>) {
-    out.extend_from_slice(&before.unordered.to_be_bytes());
-    out.extend_from_slice(&before.operations.to_be_bytes());
-    out.extend_from_slice(&before.requests.to_be_bytes());
-}
-
-pub(super) fn before(reader: &mut Reader<'_>) -> Result<Before, Malformed> {
-    Ok(Before {
-        unordered: reader.u64()?,
-        operations: reader.u64()?,
-        requests: reader.u64()?,
-    })
-}
-
-fn place(reader: &mut Reader<'_>) -> Result<Place, Malformed> {
-    Ok(Place {
-        region: reader.u32()?,
-        key: reader.take(16)?.try_into().map_err(|_| Malformed::Short)?,
-        offset: reader.u64()?,
-    })
-}
-
 impl Record<'_> {
     /// Appends the record to `out`.
     pub fn emit(&self, out: &mut Vec<u8>) {
@@ -214,7 +141,8 @@ impl Record<'_> {
                 word(out, SUMMARY, summary.highest);
                 out.extend_from_slice(&summary.executed.to_be_bytes());
             }
-            Self::Segment(segment) => emit_segment(segment, out),
+            Self::Segment(segment) => segment::emit(segment, out),
+            Self::Batch(batch) => batch.emit(out),
             Self::Operation {
                 number,
                 place,
@@ -260,28 +188,6 @@ fn emit_ack(ack: &Ack, out: &mut Vec<u8>) {
     let highest = ack.ranges.first().map_or(0, |range| range.end - 1);
     out.extend_from_slice(&highest.to_be_bytes());
     out.extend_from_slice(&ranges);
-}
-
-/// ```text
-/// | 3 (8) | class (4) | mode (4) | payload length (16) | message (64) | total (32) | offset (32) |
-/// | header length (16) |
-/// ordered, offset 0: | unordered before (64) | operations before (64) | requests before (64) |
-/// direct:  | region (32) | key (128) | place (64) |
-/// ```
-fn emit_segment(segment: &Segment<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[SEGMENT, (segment.class as u8) << 4 | segment.mode as u8]);
-    out.extend_from_slice(&(segment.payload.len() as u16).to_be_bytes());
-    out.extend_from_slice(&segment.message.to_be_bytes());
-    out.extend_from_slice(&segment.total_bytes.to_be_bytes());
-    out.extend_from_slice(&segment.offset.to_be_bytes());
-    out.extend_from_slice(&segment.header_bytes.to_be_bytes());
-    if let Some(before) = &segment.after {
-        push_before(before, out);
-    }
-    if let Some(place) = &segment.place {
-        push_place(place, out);
-    }
-    out.extend_from_slice(segment.payload);
 }
 
 /// ```text
@@ -331,6 +237,12 @@ pub fn parse_records(body: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
     let mut reader = Reader::new(body);
     let mut records = Vec::new();
     while let Ok(kind) = reader.u8() {
+        if kind == PADDING {
+            return match reader.remaining().iter().all(|byte| *byte == 0) {
+                true => Ok(records),
+                false => Err(Malformed::Field("padding")),
+            };
+        }
         records.push(parse(kind, &mut reader)?);
     }
     Ok(records)
@@ -345,7 +257,8 @@ fn parse<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Record<'a>, Malformed>
     };
     match kind {
         ACK => ack(detail, length, reader),
-        SEGMENT => segment(detail, length, reader),
+        SEGMENT => segment::parse(detail, length, reader).map(Record::Segment),
+        BATCH => batch::parse(detail, length, reader).map(Record::Batch),
         OPERATION => operation(detail, length, reader),
         ANSWER => answer(detail, length, reader),
         GRANT => has_zeros().and(Ok(Record::Grant(reader.u64()?))),
@@ -389,47 +302,6 @@ fn ack<'a>(count: u8, zero: u16, reader: &mut Reader<'a>) -> Result<Record<'a>, 
         end = start;
     }
     Ok(Record::Ack(Ack { delay_us, ranges }))
-}
-
-fn segment<'a>(detail: u8, length: u16, reader: &mut Reader<'a>) -> Result<Record<'a>, Malformed> {
-    let class = Class::from_wire(detail >> 4).ok_or(Malformed::Field("class"))?;
-    let mode = Mode::from_wire(detail & 0xf).ok_or(Malformed::Field("mode"))?;
-    let message = reader.u64()?;
-    let total_bytes = reader.u32()?;
-    let offset = reader.u32()?;
-    let header_bytes = reader.u16()?;
-    let after = match has_before(class, offset) {
-        true => Some(before(reader)?),
-        false => None,
-    };
-    let place = match mode.is_direct() {
-        true => Some(place(reader)?),
-        false => None,
-    };
-    let payload = reader.take(length.into())?;
-    let end = u64::from(offset) + u64::from(length);
-    if end > total_bytes.into() || u32::from(header_bytes) > total_bytes {
-        return Err(Malformed::Field("offset"));
-    }
-    if length == 0 && total_bytes > 0 {
-        return Err(Malformed::Field("length"));
-    }
-    // A part of a diff has whole runs, so header and data do not share a segment.
-    let splits_header = u64::from(offset) < header_bytes.into() && end > header_bytes.into();
-    if mode.is_diff() && splits_header {
-        return Err(Malformed::Field("header"));
-    }
-    Ok(Record::Segment(Segment {
-        class,
-        mode,
-        message,
-        total_bytes,
-        offset,
-        header_bytes,
-        after,
-        place,
-        payload,
-    }))
 }
 
 fn operation<'a>(kind: u8, length: u16, reader: &mut Reader<'a>) -> Result<Record<'a>, Malformed> {
