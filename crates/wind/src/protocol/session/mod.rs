@@ -46,7 +46,8 @@ const LONE_NS: u64 = 50_000;
 /// Ranges of packet numbers that are remembered. Older ones count as received.
 const RECEIVED_RANGES_MAX: usize = 4 * ACK_RANGES_MAX;
 
-/// Bytes that remain free in a packet for records that state a value.
+/// Bytes of a packet for records that state a value. What is not cut leaves them free;
+/// a message is cut to fill the packet.
 pub const STATE_BYTES: usize = 3 * 12 + 4;
 
 /// Event of a session.
@@ -195,7 +196,7 @@ impl Session {
         }
     }
 
-    /// Returns the bytes of a packet that records may have.
+    /// Returns the bytes of a packet that a record may have which is not cut.
     pub fn room_bytes(&self) -> usize {
         usize::from(self.remote.datagram_bytes_max) - HEADER_BYTES - self.tag_bytes - STATE_BYTES
     }

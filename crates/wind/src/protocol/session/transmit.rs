@@ -1,6 +1,6 @@
 //! Packets of a session, and their records.
 
-use super::{BATCH_BYTES, Session};
+use super::{BATCH_BYTES, STATE_BYTES, Session};
 use crate::protocol::recovery::Part;
 use crate::protocol::wire::{ACK_RANGES_MAX, Ack, Flags, HEADER_BYTES, Header, Kind, Record};
 
@@ -11,6 +11,9 @@ const PADDED_SHARE: usize = 16;
 /// Share of the window that is worth a system call. A window is hardly larger than what the path
 /// holds, so the path runs empty while more of it is held back.
 const WINDOW_SHARE: u64 = 16;
+
+/// Length of the record that ends a session.
+const CLOSE_BYTES: usize = 4;
 
 /// Growth of the demand for credit that the peer learns while it has not met the demand it knows.
 const WANTED_STEP_BYTES: u64 = 64 << 10;
@@ -50,7 +53,7 @@ impl Session {
                 return true;
             }
         }
-        let room = self.room_bytes();
+        let room = self.room_bytes() + STATE_BYTES;
         let datagram_bytes = u64::from(self.remote.datagram_bytes_max);
         let has_window = self.has_window();
         let is_ack_due = self.ack_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
@@ -73,7 +76,8 @@ impl Session {
         }
         self.emit_state(out, &mut parts);
         if is_sending {
-            self.emit_data(body_start + room, out, &mut parts);
+            let close_bytes = if self.is_closing { CLOSE_BYTES } else { 0 };
+            self.emit_data(body_start + room - close_bytes, out, &mut parts);
         }
         if self.is_probe_due && parts.is_empty() {
             Record::Ping.emit(out);
@@ -106,6 +110,7 @@ impl Session {
         out[start..body_start].copy_from_slice(&header.to_bytes());
         self.seal
             .seal_at(0, header.number, start, HEADER_BYTES, out);
+        debug_assert!(out.len() - start <= usize::from(self.remote.datagram_bytes_max));
         let bytes = if parts.is_empty() {
             0
         } else {

@@ -22,8 +22,8 @@ fn incast(message_bytes: usize, set: impl Fn(&mut Config)) -> (f64, f64) {
         left == 0
     });
     assert!(is_done, "{left} messages are missing");
-    // A datagram of 1452 bytes has 1378 bytes of a message, and 1518 on the wire.
-    let ideal_ns = (32 * message_bytes) as f64 / 0.125 * 1518.0 / 1378.0;
+    // A datagram of 1452 bytes has 1414 bytes of a message, and 1518 on the wire.
+    let ideal_ns = (32 * message_bytes) as f64 / 0.125 * 1518.0 / 1414.0;
     let share = ideal_ns / world.now_ns as f64;
     (share, world.dropped as f64 / world.sent as f64)
 }
@@ -118,8 +118,8 @@ fn streams(link: Link, senders: usize, rounds: u64) -> Share {
                 .unwrap();
         }
     }
-    // A datagram of 1452 bytes has 1378 bytes of a message, and 1518 on the wire.
-    let whole = link.rate * (end_ns / 2) as f64 * 1378.0 / 1518.0;
+    // A datagram of 1452 bytes has 1414 bytes of a message, and 1518 on the wire.
+    let whole = link.rate * (end_ns / 2) as f64 * 1414.0 / 1518.0;
     Share {
         senders: arrived[1..]
             .iter()
