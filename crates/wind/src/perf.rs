@@ -15,6 +15,9 @@ const DISCARD: u8 = b'd';
 /// Bytes that a sender of messages lets wait.
 const BACKLOG_BYTES: u64 = 1 << 20;
 
+/// Time after which a program that waits for an answer looks whether the peer is lost.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Time limit of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -72,12 +75,15 @@ fn parse_place(bytes: &[u8]) -> Option<Place> {
 /// The peer is lost, or is no server.
 pub fn place(node: &Node, peer: PeerId) -> Result<Place, WindError> {
     node.send_bytes(peer, Class::Ordered, vec![ASK_PLACE])?;
-    let answer = node.receive(Some(LIMIT));
-    let place = answer.and_then(|answer| parse_place(&answer.message.data));
-    place.ok_or_else(|| match node.flush(peer, Some(Duration::ZERO)) {
-        Err(error @ WindError::Lost(_)) => error,
-        _ => WindError::Late(LIMIT),
-    })
+    let began = Instant::now();
+    while began.elapsed() < LIMIT {
+        if let Some(answer) = node.receive(Some(LOOK)) {
+            return parse_place(&answer.message.data).ok_or(WindError::Late(LIMIT));
+        }
+        // No message of a lost peer arrives any more.
+        node.check(peer)?;
+    }
+    Err(WindError::Late(LIMIT))
 }
 
 /// An exchange whose time is measured.

@@ -79,6 +79,8 @@ pub struct Recovery {
     /// Time at which the last packet that elicits an acknowledgement was sent.
     eliciting_at_ns: u64,
     probes: u32,
+    /// Time of the first packet that asked since the last acknowledgement.
+    asked_at_ns: Option<u64>,
     margin_eighths: u64,
     ack_delay_ns: u64,
     counts: Counts,
@@ -108,6 +110,7 @@ impl Recovery {
             highest: None,
             eliciting_at_ns: 0,
             probes: 0,
+            asked_at_ns: None,
             margin_eighths: 1,
             ack_delay_ns,
             counts: Counts::default(),
@@ -130,6 +133,12 @@ impl Recovery {
         self.eliciting_at_ns
     }
 
+    /// Returns whether three probes, and everything else for `limit_ns`, had no answer.
+    pub fn is_unanswered(&self, now_ns: u64, limit_ns: u64) -> bool {
+        let asked_at_ns = self.asked_at_ns.unwrap_or(now_ns);
+        self.probes > 2 && now_ns.saturating_sub(asked_at_ns) >= limit_ns
+    }
+
     /// Returns the bytes of packets in flight.
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes
@@ -144,6 +153,7 @@ impl Recovery {
     pub fn on_sent(&mut self, now_ns: u64, bytes: u64, parts: Vec<Part>) {
         if bytes > 0 {
             self.eliciting_at_ns = now_ns;
+            self.asked_at_ns.get_or_insert(now_ns);
             self.in_flight_bytes += bytes;
             self.counts.packets += 1;
             let sent = Sent {
@@ -187,6 +197,7 @@ impl Recovery {
         }
         if outcome.highest.is_some() {
             self.probes = 0;
+            self.asked_at_ns = (self.in_flight_bytes > 0).then_some(now_ns);
         }
         self.highest = self.highest.max(Some(highest));
         self.detect(now_ns, &mut outcome);

@@ -482,7 +482,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         if at_ns == peer.timer_ns {
             return;
         }
-        if let (None, Some(session)) = (at_ns, &mut peer.session) {
+        if let Some(session) = peer.session.as_mut().filter(|session| session.is_idle()) {
             session.release();
         }
         if let Some(earlier) = peer.timer_ns {
@@ -513,8 +513,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             let mut happenings = Vec::new();
             if let Some(session) = &mut peer.session {
                 session.handle_timeout(now_ns);
-                let silent_ns = now_ns.saturating_sub(session.heard_at_ns);
-                if session.probes() > 2 && silent_ns >= lost_after_ns {
+                if session.is_silent(now_ns, lost_after_ns) {
                     self.lose(id, Lost::Silent);
                     continue;
                 }

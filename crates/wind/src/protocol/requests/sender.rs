@@ -103,9 +103,9 @@ impl Sender {
         PathStatus::new(&self.recovery, &self.window)
     }
 
-    /// Returns the probes without an answer.
-    pub fn probes(&self) -> u32 {
-        self.recovery.probes()
+    /// Returns whether three probes, and everything else for `limit_ns`, had no answer.
+    pub fn is_unanswered(&self, now_ns: u64, limit_ns: u64) -> bool {
+        self.recovery.is_unanswered(now_ns, limit_ns)
     }
 
     /// Appends the next request to `out`. Returns false if none may be sent now.

@@ -33,6 +33,13 @@ pub const ACK_DELAY_STATED_NS: u64 = ACK_DELAY_NS + 200_000;
 /// Packets after which an acknowledgement is due at once.
 const ACK_EVERY: u32 = 8;
 
+/// Time without a packet from a peer after which it is asked whether it is still there, in ns.
+/// Programs that end without a word would be remembered for ever.
+const QUIET_NS: u64 = 600_000_000_000;
+
+/// The time is rounded up to a multiple of this power of two, 69 s, so that few packets change it.
+const QUIET_GRAIN_NS: u64 = (1 << 36) - 1;
+
 /// Bytes that are worth a system call while others are in flight: a dozen datagrams.
 const BATCH_BYTES: u64 = 16 << 10;
 
@@ -258,11 +265,13 @@ impl Session {
         &self.recovery.rtt
     }
 
-    /// Returns the probes without an answer.
-    pub fn probes(&self) -> u32 {
+    /// Returns whether nothing was heard of the peer for `limit_ns`, and probes of that time had no
+    /// answer.
+    pub fn is_silent(&self, now_ns: u64, limit_ns: u64) -> bool {
         let requests = self.requests.as_ref();
-        let of_requests = requests.map_or(0, |requests| requests.probes());
-        self.recovery.probes().max(of_requests)
+        let is_unanswered = self.recovery.is_unanswered(now_ns, limit_ns)
+            || requests.is_some_and(|requests| requests.is_unanswered(now_ns, limit_ns));
+        is_unanswered && now_ns.saturating_sub(self.heard_at_ns) >= limit_ns
     }
 
     /// Tells the peer with the next packet that the session ends, and what was placed before: an
@@ -529,8 +538,28 @@ impl Session {
         }
     }
 
+    /// Returns the time at which the peer is asked whether it is still there; `None` if something
+    /// is in flight, or if the peer's kernel executes requests: its program may be stopped.
+    fn ask_at_ns(&self) -> Option<u64> {
+        let is_asked = self.is_probe_due || self.recovery.timeout_ns().is_some();
+        let is_due = !is_asked && self.requests.is_none();
+        is_due.then_some((self.heard_at_ns + QUIET_NS) | QUIET_GRAIN_NS)
+    }
+
     /// Returns the time of the next timeout; `None` if nothing waits for one.
     pub fn timeout_ns(&self) -> Option<u64> {
+        [self.work_at_ns(), self.ask_at_ns()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Returns whether nothing is in flight, awaited or due.
+    pub fn is_idle(&self) -> bool {
+        self.work_at_ns().is_none()
+    }
+
+    fn work_at_ns(&self) -> Option<u64> {
         let recovery = self.recovery.timeout_ns();
         let requests = self.requests.as_ref();
         let requests = requests.and_then(|requests| requests.timeout_ns());
@@ -543,6 +572,7 @@ impl Session {
         if let Some(requests) = &mut self.requests {
             requests.handle_timeout(now_ns);
         }
+        self.is_probe_due |= self.ask_at_ns().is_some_and(|at_ns| at_ns <= now_ns);
         let (outcome, probe) = self.recovery.on_timeout(now_ns);
         self.apply(outcome);
         if let Some(parts) = probe {

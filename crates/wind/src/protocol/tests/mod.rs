@@ -2,11 +2,12 @@
 
 mod congestion;
 mod history;
+mod presence;
 mod requests;
 mod sharing;
 mod world;
 
-use crate::protocol::endpoint::{Event, Lost, MessageId, PeerId};
+use crate::protocol::endpoint::{Event, MessageId, PeerId};
 use crate::protocol::model::{Atomic, Class, Mode, Operation, Place};
 use crate::protocol::outgoing::Message;
 use crate::protocol::testing::KEY;
@@ -363,42 +364,6 @@ fn program__that_does_not_read__stops_its_senders_within_the_credit() {
         received == 200
     });
     assert_eq!(received, 200);
-}
-
-#[test]
-fn peer__restarted_or_silent__is_reported_and_can_be_reached_again() {
-    let mut world = World::new(2, 7, Faults::NONE, |_| {});
-    let peer = connected(&mut world);
-    let mut config = crate::protocol::endpoint::Config::new([3; 32], 99);
-    config.seal = kumi_multilink::secure::Seal::Plain;
-    world.restart(1, config);
-    world.endpoints[0]
-        .send(peer, plain(Class::Ordered, vec![1]))
-        .unwrap();
-    let mut events = Vec::new();
-    world.run_until(world.now_ns + SECOND, |_, index, event| {
-        events.push((index, event));
-        false
-    });
-    let has = |event| events.contains(&(0, event));
-    assert!(has(Event::Lost(peer, Lost::Restarted)), "{events:?}");
-    let again = world.endpoints[0].connect(1, world.now_ns).unwrap();
-    assert!(again != peer && has(Event::Connected(again)), "{events:?}");
-    let peer = again;
-    world.faults.loss = 1.0;
-    world.endpoints[0]
-        .send(peer, plain(Class::Ordered, vec![2]))
-        .unwrap();
-    let began_ns = world.now_ns;
-    let is_lost = |_: &World, index: usize, event: Event| {
-        (index, event) == (0, Event::Lost(peer, Lost::Silent))
-    };
-    assert!(world.run_until(began_ns + 10 * SECOND, is_lost));
-    assert!(
-        world.now_ns - began_ns <= 4 * SECOND,
-        "{} ns",
-        world.now_ns - began_ns
-    );
 }
 
 /// Inits of strangers, and replays of a recorded one from 9000 addresses.
