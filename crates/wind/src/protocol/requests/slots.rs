@@ -44,41 +44,85 @@ fn done(number: u64, refused: Option<Refused>) -> u64 {
     (number + 1) << 8 | refused.map_or(0, |reason| reason as u64) << 1
 }
 
+/// A word that several threads, or the kernel, change. Tests have one whose interleavings are
+/// explored.
+trait Word {
+    fn load(&self) -> u64;
+    /// Writes a value, and before it everything that was written earlier.
+    fn publish(&self, value: u64);
+    /// Replaces `seen` by `value`. Returns false if the word has changed since.
+    fn replace(&self, seen: u64, value: u64) -> bool;
+}
+
+impl Word for AtomicU64 {
+    fn load(&self) -> u64 {
+        AtomicU64::load(self, Ordering::Acquire)
+    }
+
+    fn publish(&self, value: u64) {
+        self.store(value, Ordering::Release);
+    }
+
+    fn replace(&self, seen: u64, value: u64) -> bool {
+        let replaced = self.compare_exchange(seen, value, Ordering::AcqRel, Ordering::Relaxed);
+        replaced.is_ok()
+    }
+}
+
+/// Right to execute or to repeat a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    /// It is executed now, by the caller only.
+    Execute,
+    /// It was executed before; its state.
+    Repeat(u64),
+    /// It is old, or another one executes it.
+    Nothing,
+}
+
+fn claim(number: u64, state: &impl Word) -> Turn {
+    let seen = state.load();
+    let newest = seen >> 8;
+    // The top of the range is refused, so that the state fits its word.
+    if number >= 1 << 55 || seen & RUNNING != 0 || number + 1 < newest {
+        return Turn::Nothing;
+    }
+    if number + 1 == newest {
+        return Turn::Repeat(seen);
+    }
+    match state.replace(seen, (number + 1) << 8 | RUNNING) {
+        true => Turn::Execute,
+        false => Turn::Nothing,
+    }
+}
+
 /// Executes a request, or repeats its answer.
 pub fn execute(request: &Request, slots: &dyn SlotMemory, regions: &mut dyn Regions) -> Outcome {
     let at = 2 * (request.number % SLOTS) as usize;
     let (state, result) = (slots.word(at), slots.word(at + 1));
-    let seen = state.load(Ordering::Acquire);
-    let newest = seen >> 8;
-    // The top of the range is refused, so that the state fits its word.
-    if request.number >= 1 << 55 || seen & RUNNING != 0 || request.number + 1 < newest {
-        return None;
+    match claim(request.number, state) {
+        Turn::Nothing => return None,
+        Turn::Repeat(seen) => return Some(repeat(request, seen, result, regions)),
+        Turn::Execute => {}
     }
-    if request.number + 1 == newest {
-        return Some(repeat(request, seen, result, regions));
-    }
-    let claim = (request.number + 1) << 8 | RUNNING;
-    state
-        .compare_exchange(seen, claim, Ordering::AcqRel, Ordering::Relaxed)
-        .ok()?;
     let answer = perform(&request.place, &request.operation, regions);
     if let (Operation::Atomic(_), Ok(bytes)) = (&request.operation, &answer) {
         let word = bytes.as_slice().try_into().map_or(0, u64::from_be_bytes);
         result.store(word, Ordering::Relaxed);
     }
     let refused = answer.as_ref().err().copied();
-    state.store(done(request.number, refused), Ordering::Release);
+    state.publish(done(request.number, refused));
     Some(answer)
 }
 
 /// Returns the answer of a request that was executed before.
 fn repeat(
     request: &Request,
-    state: u64,
+    seen: u64,
     result: &AtomicU64,
     regions: &mut dyn Regions,
 ) -> Result<Vec<u8>, Refused> {
-    if let Some(refused) = Refused::from_wire((state >> 1 & 0x7f) as u8) {
+    if let Some(refused) = Refused::from_wire((seen >> 1 & 0x7f) as u8) {
         return Err(refused);
     }
     match &request.operation {
@@ -142,5 +186,87 @@ pub fn executed(slots: &dyn SlotMemory, mut count: u64) -> u64 {
             return count;
         }
         count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64 as Explored;
+    use loom::thread;
+
+    impl Word for Explored {
+        fn load(&self) -> u64 {
+            Explored::load(self, Ordering::Acquire)
+        }
+
+        fn publish(&self, value: u64) {
+            self.store(value, Ordering::Release);
+        }
+
+        fn replace(&self, seen: u64, value: u64) -> bool {
+            let replaced = self.compare_exchange(seen, value, Ordering::AcqRel, Ordering::Relaxed);
+            replaced.is_ok()
+        }
+    }
+
+    /// The words of a slot, and a memory to which requests add.
+    struct Shared {
+        state: Explored,
+        result: Explored,
+        memory: Explored,
+    }
+
+    /// Adds one to the memory, as the kernel and the program do. Returns the word before it.
+    fn add(number: u64, shared: &Shared) -> Option<u64> {
+        match claim(number, &shared.state) {
+            Turn::Nothing => None,
+            Turn::Repeat(seen) => {
+                assert_eq!(seen, done(number, None));
+                Some(shared.result.load(Ordering::Relaxed))
+            }
+            Turn::Execute => {
+                let before = shared.memory.fetch_add(1, Ordering::Relaxed);
+                shared.result.store(before, Ordering::Relaxed);
+                shared.state.publish(done(number, None));
+                Some(before)
+            }
+        }
+    }
+
+    /// Every interleaving of the kernel and the program, which receive the same requests.
+    #[test]
+    fn request__at_the_kernel_and_the_program__is_executed_once_and_answered_equally() {
+        loom::model(|| {
+            let shared = Arc::new(Shared {
+                state: Explored::new(0),
+                result: Explored::new(0),
+                memory: Explored::new(0),
+            });
+            // The next request of the slot is sent when this one has an answer.
+            let both = |shared: &Shared| {
+                let first = add(0, shared);
+                (first, first.and_then(|_| add(SLOTS, shared)))
+            };
+            let other = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || both(&shared)
+            });
+            let (own, own_next) = both(&shared);
+            let (others, others_next) = other.join().unwrap();
+            // An answer after the first one is ignored: its slot may have the next result.
+            assert!(own.is_some() || others.is_some());
+            assert!(others_next.is_some() || own.is_none_or(|before| before == 0));
+            assert!(own_next.is_some() || others.is_none_or(|before| before == 0));
+            for before in [own_next, others_next].into_iter().flatten() {
+                assert_eq!(before, 1);
+            }
+            let is_next = own_next.or(others_next).is_some();
+            assert_eq!(
+                shared.memory.load(Ordering::Relaxed),
+                1 + u64::from(is_next)
+            );
+        });
     }
 }
