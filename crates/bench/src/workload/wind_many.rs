@@ -156,6 +156,7 @@ pub fn measure_incast(
     serve.extend(&options);
     let _server = start(running, running.server(), &serve)?;
     let (time_ms, bytes) = ((seconds * 1000).to_string(), bytes.to_string());
+    let drops_before = hosts.port_drops();
     let mut senders = Vec::new();
     let others = hosts
         .names()
@@ -189,6 +190,16 @@ pub fn measure_incast(
     let packets = figures.get("packets").copied().unwrap_or_default();
     if let Some(lost) = figures.get("packets_lost").copied() {
         figures.insert("lost_ratio".into(), lost / packets.max(1.0));
+    }
+    if let (Some(before), Some(after)) = (drops_before, hosts.port_drops()) {
+        let drops = (after - before) as f64;
+        // A frame of TCP has 1448 bytes of the stream.
+        let frames = match is_tcp {
+            true => total / 8.0 * f64::from(seconds) / 1448.0,
+            false => packets,
+        };
+        figures.insert("port_drops".into(), drops);
+        figures.insert("dropped_ratio".into(), drops / frames.max(1.0));
     }
     Ok(Measurement {
         size_bytes: None,

@@ -185,3 +185,16 @@ pub fn dismantle(topology: &Topology, fabric: &Holder) -> Result<(), ClusterErro
     tools::batch(fabric, "ip", &ip)?;
     tools::script(fabric, &lines).map(drop)
 }
+
+/// Returns the number of frames that the ports' queues have dropped; `None` if `tc` does not report
+/// it.
+pub fn port_drops(fabric: &Holder) -> Option<u64> {
+    let shown = fabric
+        .command("tc")
+        .args(["-j", "-s", "qdisc", "show"])
+        .output()
+        .ok()?;
+    let queues: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).ok()?;
+    let of_ports = queues.iter().filter(|queue| queue["kind"] == "tbf");
+    Some(of_ports.filter_map(|queue| queue["drops"].as_u64()).sum())
+}

@@ -478,12 +478,12 @@ impl Cluster {
         }
     }
 
-    /// Returns the number of frames dropped by the emulator's full ports, since the start. It is
-    /// `None` on the kernel fabric, where the number is unknown.
+    /// Returns the number of frames that the switches' full ports have dropped since the start;
+    /// `None` if the kernel does not report it.
     pub fn port_drops(&self) -> Option<u64> {
         match &self.active_fabric {
             Fabric::Emulator(emulator) => Some(emulator.port_drops()),
-            Fabric::Kernel => None,
+            Fabric::Kernel => kernel_fabric::port_drops(&self.fabric),
         }
     }
 

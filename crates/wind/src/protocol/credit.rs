@@ -7,6 +7,7 @@
 //!
 //!   s of one peer ≤ max(B / n, U)       n  peers that want more, U  one datagram
 //!   s of one peer ≤ what it wants       announced by the peer
+//!   s of one peer ≤ max(F / 8, 2 U, 32 a)  a  bytes that arrived from it in a round trip
 //! ```
 //!
 //! Memory that messages occupy until the program takes them counts as credit in use, so a program
@@ -24,6 +25,8 @@ pub struct Budget {
     scheduled_bytes: u64,
     /// Share of both that the senders may have (`pressure.rs`).
     pub factor: f64,
+    /// Peers that have sent in the last two intervals of the losses.
+    pub senders: usize,
 }
 
 /// The state of one peer, in bytes since the session began.
@@ -37,6 +40,38 @@ pub struct Demand {
     pub held: u64,
     /// Wanted in all, as the peer announced it.
     pub wanted: u64,
+    /// Most bytes that arrived in one of the last round trips.
+    pub per_round: u64,
+}
+
+/// Bytes that arrive from a peer in a round trip. 32 times as many are credit for a queue and
+/// for lost packets, and little enough when others begin to send: a grant is not taken back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rounds {
+    began_ns: u64,
+    used_before: u64,
+    last: u64,
+    bytes: u64,
+}
+
+impl Rounds {
+    /// Takes the credit that the peer has used in all.
+    pub fn note(&mut self, used: u64, rtt_ns: u64, now_ns: u64) {
+        self.bytes = used - self.used_before;
+        if now_ns.saturating_sub(self.began_ns) >= rtt_ns {
+            *self = Self {
+                began_ns: now_ns,
+                used_before: used,
+                last: self.bytes,
+                bytes: 0,
+            };
+        }
+    }
+
+    /// Returns the most bytes that arrived in one of the last round trips.
+    pub fn most(&self) -> u64 {
+        self.bytes.max(self.last)
+    }
 }
 
 impl Demand {
@@ -56,11 +91,12 @@ impl Budget {
             least_bytes: u64::from(datagram_bytes),
             scheduled_bytes: 0,
             factor: 1.0,
+            senders: 0,
         }
     }
 
     fn reduced(&self, bytes: u64, wanting: usize) -> u64 {
-        if wanting < SENDERS_MIN as usize {
+        if wanting.max(self.senders) < SENDERS_MIN as usize {
             return bytes;
         }
         (bytes as f64 * self.factor) as u64
@@ -75,10 +111,17 @@ impl Budget {
             .max(self.least_bytes);
         let free = budget_bytes.saturating_sub(others);
         let share = (budget_bytes / wanting.max(1) as u64).max(self.least_bytes);
-        let base = now.used - now.held.min(now.used) + self.reduced(self.first_bytes, wanting);
+        let first = self
+            .first_bytes
+            .min(self.budget_bytes / wanting.max(self.senders).max(1) as u64);
+        let base = now.used - now.held.min(now.used) + self.reduced(first, wanting);
         // Up to one first grant beyond the demand, so that the next short message needs no request.
         let wanted = now.wanted.max(now.used) + self.first_bytes;
-        (base + share.min(free)).min(wanted).max(now.granted)
+        let useful = (self.first_bytes / 8)
+            .max(2 * self.least_bytes)
+            .max(32 * now.per_round);
+        let scheduled = share.min(free).min(useful);
+        (base + scheduled).min(wanted).max(now.granted)
     }
 
     /// Replaces the recorded demand `before` of a peer by `now`.
@@ -108,6 +151,7 @@ mod tests {
             used: 0,
             held: 0,
             wanted: 0,
+            per_round: BUDGET,
         }
     }
 

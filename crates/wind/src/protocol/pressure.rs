@@ -6,7 +6,7 @@
 //!     otherwise:                c ← min((1 + 10⁻⁷ k) c, 1)
 //!                               f ← min(2 f, c) until the first reduction, then min(1.02 f, c)
 //!
-//!   k  intervals since the last reduction; f begins at 1/16, its ceiling c at 1
+//!   k  intervals since the last reduction; f begins where the budget is 32 KiB, its ceiling c at 1
 //!
 //!   first grant and budget of `credit.rs` are multiplied by f while 4 peers or more want credit
 //! ```
@@ -23,12 +23,15 @@ const PACKETS_PER_LOSS: u64 = 256;
 
 const REDUCTION: f64 = 0.7;
 const GROWTH: f64 = 1.02;
+/// Growth of the arrivals after which more credit is worth a try. Without it, the link is full.
+const RATE_GROWTH: f64 = 1.6;
 const CEILING_REDUCTION: f64 = 0.9;
 /// Growth of the ceiling, for each interval since the overflow: a tenth within some seconds, and
 /// the whole range within half a minute.
 const CEILING_GROWTH: f64 = 1e-7;
 const FACTOR_MIN: f64 = 1.0 / 256.0;
-const FACTOR_FIRST: f64 = 1.0 / 16.0;
+/// Credit of all senders together at first, in bytes: most ports have room for it.
+const CREDIT_FIRST_BYTES: f64 = 32.0 * 1024.0;
 
 /// Least interval, in ns: on a local network a busy host is late by this much.
 const INTERVAL_MIN_NS: u64 = 1_000_000;
@@ -37,6 +40,7 @@ const INTERVAL_MIN_NS: u64 = 1_000_000;
 #[derive(Debug)]
 pub struct Pressure {
     factor: f64,
+    budget_packets: f64,
     /// The factor was too large above this value.
     ceiling: f64,
     /// Intervals since the last overflow.
@@ -49,12 +53,16 @@ pub struct Pressure {
     /// Packets that are missing, without those that arrived late.
     missing: i64,
     senders: u32,
+    last_senders: u32,
+    /// Most packets per ns of an interval.
+    rate: f64,
 }
 
 impl Default for Pressure {
     fn default() -> Self {
         Self {
-            factor: FACTOR_FIRST,
+            factor: 1.0,
+            budget_packets: 0.0,
             ceiling: 1.0,
             calm: 0,
             has_reduced: false,
@@ -63,14 +71,30 @@ impl Default for Pressure {
             packets: 0,
             missing: 0,
             senders: 0,
+            last_senders: 0,
+            rate: 0.0,
         }
     }
 }
 
 impl Pressure {
+    /// Begins for a budget of `budget_bytes`, in datagrams of `datagram_bytes`.
+    pub fn new(budget_bytes: u64, datagram_bytes: u16) -> Self {
+        Self {
+            factor: (CREDIT_FIRST_BYTES / budget_bytes as f64).min(1.0),
+            budget_packets: (budget_bytes / u64::from(datagram_bytes)) as f64,
+            ..Self::default()
+        }
+    }
+
     /// Returns the share of the credit that the senders may have.
     pub fn factor(&self) -> f64 {
         self.factor
+    }
+
+    /// Returns the number of peers that have sent in the running interval, or in the last one.
+    pub fn senders(&self) -> usize {
+        self.senders.max(self.last_senders) as usize
     }
 
     /// Takes a packet of a peer, which showed that `missing` earlier ones are missing; a late one
@@ -89,6 +113,7 @@ impl Pressure {
     }
 
     fn end(&mut self, now_ns: u64) {
+        let rate = self.packets as f64 / (now_ns - self.began_ns).max(1) as f64;
         let lost = u64::try_from(self.missing).unwrap_or_default();
         let has_overflow = self.senders >= SENDERS_MIN && lost > self.packets / PACKETS_PER_LOSS;
         self.has_reduced |= has_overflow;
@@ -101,15 +126,24 @@ impl Pressure {
             self.calm = self.calm.saturating_add(1);
             let growth = 1.0 + CEILING_GROWTH * f64::from(self.calm);
             self.ceiling = (self.ceiling * growth).min(1.0);
-            let growth = if self.has_reduced { GROWTH } else { 2.0 };
+            // Credit that is not used, or that fills the link already, needs no growth.
+            let is_used = self.packets as f64 > self.factor * self.budget_packets / 2.0;
+            let growth = match self.has_reduced {
+                true => GROWTH,
+                false if is_used && rate > RATE_GROWTH * self.rate => 2.0,
+                false => 1.0,
+            };
             self.factor = (self.factor * growth).min(self.ceiling);
         }
         *self = Self {
             factor: self.factor,
+            budget_packets: self.budget_packets,
             ceiling: self.ceiling,
             calm: self.calm,
             has_reduced: self.has_reduced,
             interval: self.interval + 1,
+            last_senders: self.senders,
+            rate: self.rate.max(rate),
             began_ns: now_ns,
             ..Self::default()
         };

@@ -5,10 +5,10 @@
 //!   T = max(R / 4, 1 ms) · (1 + 4 / √(w / u))       target: a busy host delays by 1 ms
 //!   F = max(R / 4, 25 µs)           the link is full
 //!
-//!   slow start:        w ← w + acknowledged
+//!   slow start:        w ← w + acknowledged, up to q > T within the round
 //!   q ≤ F:             w ← w + u · max(1, c / 16)   each round; c  rounds since a reduction
 //!   F < q ≤ T:         w ← w + u                    each round
-//!   q > T:             w ← w · (1 − ½ (q − T) / q)  once a round
+//!   q > T:             w ← w · (1 − ½ (q − T) / q)  once a round; w · (R + T) / r in slow start
 //!   congestive loss:   w ← w · max(R / r, ½)        once a round
 //!   two probes without an answer:   w ← u, slow start up to w / 2
 //! ```
@@ -118,7 +118,8 @@ impl Window {
     ) {
         self.round.rtt_ns = self.round.rtt_ns.min(rtt.latest_ns());
         self.round.acked_bytes += acked_bytes;
-        if self.is_slow_start() && is_limited {
+        let has_queue = self.round.rtt_ns.saturating_sub(rtt.min_ns()) > self.target_ns(rtt);
+        if self.is_slow_start() && is_limited && !has_queue {
             self.grow(acked_bytes);
         }
         if highest >= self.round.end {
@@ -131,8 +132,12 @@ impl Window {
         let target_ns = self.target_ns(rtt);
         self.calm_rounds = self.calm_rounds.saturating_add(1);
         if queue_ns > target_ns {
-            let excess = (queue_ns - target_ns) as f64 / queue_ns as f64;
-            self.reduce(1.0 - excess / 2.0, next);
+            // The window of slow start was only tried, so it is not approached but left.
+            let factor = match self.is_slow_start() {
+                true => (rtt.min_ns() + target_ns) as f64 / (rtt.min_ns() + queue_ns) as f64,
+                false => 1.0 - (queue_ns - target_ns) as f64 / queue_ns as f64 / 2.0,
+            };
+            self.reduce(factor, next);
         } else if !self.is_slow_start() && is_limited {
             let is_empty = queue_ns <= full_ns(rtt);
             let datagrams = if is_empty {

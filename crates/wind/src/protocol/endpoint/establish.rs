@@ -57,8 +57,8 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     /// would overflow the port. A peer gets the rest when its first packet arrives.
     fn first_grant_bytes(&self) -> u64 {
         let peers = self.peers.len().max(1) as u64;
-        let least = 2 * u64::from(self.config.datagram_bytes_max);
-        let share = self.config.budget_bytes / (4 * peers);
+        let least = u64::from(self.config.datagram_bytes_max);
+        let share = self.config.budget_bytes / (64 * peers);
         share.max(least).min(self.config.first_bytes)
     }
 

@@ -37,6 +37,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             used,
             held: held + peer.queued_bytes,
             wanted: session.wanted_bytes(),
+            per_round: peer.rounds.most(),
         };
         let is_wanting = now.wanted > now.granted;
         let wanting = self.wanting.len() + usize::from(is_wanting && !self.wanting.contains(&id));

@@ -22,7 +22,7 @@ pub use terms::{
     Config, Event, Lost, MessageId, PathStatus, PeerId, Rejected, Rung, Status, Waiting,
 };
 
-use crate::protocol::credit::{Budget, Demand};
+use crate::protocol::credit::{Budget, Demand, Rounds};
 use crate::protocol::diff;
 use crate::protocol::inbox::Delivery;
 use crate::protocol::model::{Class, Mode, Operation, Place, Regions};
@@ -76,13 +76,13 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         );
         Self {
             next_index: config.epoch as u32,
+            pressure: Pressure::new(config.budget_bytes, config.datagram_bytes_max),
             config,
             peers: BTreeMap::new(),
             addresses: HashMap::new(),
             indices: HashMap::new(),
             next_peer: 0,
             budget,
-            pressure: Pressure::default(),
             wanting: BTreeSet::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -136,6 +136,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             used: 0,
             held: 0,
             wanted: 0,
+            per_round: 0,
         };
         let peer = Peer {
             address,
@@ -147,6 +148,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             waiting: None,
             synchronous: VecDeque::new(),
             demand,
+            rounds: Rounds::default(),
             queued_bytes: 0,
             taken_bytes: 0,
             interval: 0,
@@ -352,9 +354,12 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             if let Some(session) = &mut peer.session {
                 let missing = std::mem::take(&mut session.missing);
                 let rtt_ns = session.rtt().smoothed_ns();
+                let (used_bytes, _) = session.used_and_held_bytes();
+                peer.rounds.note(used_bytes, session.rtt().min_ns(), now_ns);
                 let counted = peer.interval;
                 peer.interval = self.pressure.note(counted, missing, rtt_ns, now_ns);
                 self.budget.factor = self.pressure.factor();
+                self.budget.senders = self.pressure.senders();
             }
         }
         if let Some(session) = self.peers.get_mut(&id).and_then(|p| p.session.as_mut()) {
@@ -434,6 +439,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             used: 0,
             held: 0,
             wanted: 0,
+            per_round: 0,
         };
         self.budget.record(peer.demand, nothing);
         self.addresses.remove(&peer.address);

@@ -1,6 +1,6 @@
 //! State of one peer.
 
-use crate::protocol::credit::Demand;
+use crate::protocol::credit::{Demand, Rounds};
 use crate::protocol::handshake::Initiator;
 use crate::protocol::outbox::Outbox;
 use crate::protocol::session::Session;
@@ -50,6 +50,8 @@ pub struct Peer<A> {
     pub synchronous: VecDeque<u64>,
     /// Demand at the last grant.
     pub demand: Demand,
+    /// Bytes that arrive in a round trip.
+    pub rounds: Rounds,
     /// Bytes of delivered messages that the program has not taken.
     pub queued_bytes: u64,
     /// Interval of the losses in which the peer was counted last.
