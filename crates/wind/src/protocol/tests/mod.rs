@@ -46,6 +46,58 @@ fn connected(world: &mut World) -> PeerId {
     peer
 }
 
+/// `count` random and damaged datagrams of a peer and of strangers. None has an effect on memory,
+/// and no stranger gets an answer that is longer than its datagram.
+fn hostile(seed: u64, count: u64) {
+    let mut world = World::new(2, seed, Faults::NONE, |config| {
+        config.seal = [Seal::Plain, Seal::Encrypt][seed as usize % 2];
+    });
+    let peer = connected(&mut world);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut real = Vec::new();
+    for _ in 0..50 {
+        let class = Class::ALL[rng.usize(..3)];
+        world.endpoints[0]
+            .send(peer, plain(class, vec![1; rng.usize(..3_000)]))
+            .unwrap();
+        let get = Operation::Get(rng.u16(..100));
+        world.endpoints[0].operate(peer, at(0), get).unwrap();
+        let mut out = Vec::new();
+        while world.endpoints[0]
+            .poll_transmit(world.now_ns, &mut out)
+            .is_some()
+        {
+            real.push(std::mem::take(&mut out));
+        }
+    }
+    let mut out = Vec::new();
+    for _ in 0..count {
+        let bytes = rng.usize(..200);
+        let mut datagram = match rng.u8(..3) {
+            0 => std::iter::repeat_with(|| rng.u8(..)).take(bytes).collect(),
+            _ => real[rng.usize(..real.len())].clone(),
+        };
+        for _ in 0..rng.usize(1..4) {
+            if let Some(byte) = datagram.get_mut(rng.usize(..100)) {
+                *byte = rng.u8(..);
+            }
+        }
+        let from = rng.usize(..3);
+        let memory = &mut world.memories[1];
+        world.endpoints[1].handle_datagram(from, &mut datagram, memory, world.now_ns);
+        world.endpoints[1].handle_timeout(&mut world.memories[1], world.now_ns);
+        while world.endpoints[1].poll_event().is_some() {}
+        out.clear();
+        let to = world.endpoints[1].poll_transmit(world.now_ns, &mut out);
+        assert!(
+            to.is_none_or(|to| to == 0 || out.len() <= datagram.len()),
+            "seed {seed}"
+        );
+    }
+    let memory = &world.memories[1].bytes;
+    assert!(memory.iter().all(|byte| *byte == 0), "seed {seed}");
+}
+
 /// A random program: messages of all classes and modes between all endpoints. Returns the number of
 /// messages.
 fn mixed_messages(seed: u64, faults: Faults, count: usize) -> usize {
@@ -404,50 +456,18 @@ fn inits__forged_and_replayed_in_numbers__leave_no_peers_and_do_not_keep_a_peer_
 /// Random datagrams, and damaged copies of real ones, in the plain and in the sealed setting.
 #[test]
 fn datagrams__random_or_damaged__never_panic_and_write_only_with_the_key() {
-    for seed in 0..20 {
-        let mut world = World::new(2, seed, Faults::NONE, |config| {
-            config.seal = [Seal::Plain, Seal::Encrypt][seed as usize % 2];
-        });
-        let peer = connected(&mut world);
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut real = Vec::new();
-        for _ in 0..50 {
-            let class = Class::ALL[rng.usize(..3)];
-            world.endpoints[0]
-                .send(peer, plain(class, vec![1; rng.usize(..3_000)]))
-                .unwrap();
-            let get = Operation::Get(rng.u16(..100));
-            world.endpoints[0].operate(peer, at(0), get).unwrap();
-            let mut out = Vec::new();
-            while world.endpoints[0]
-                .poll_transmit(world.now_ns, &mut out)
-                .is_some()
-            {
-                real.push(std::mem::take(&mut out));
-            }
+    (0..20).for_each(|seed| hostile(seed, 5_000));
+}
+
+/// A hundred million: `cargo test -p kumi-wind --release -- --ignored`.
+#[test]
+#[ignore = "soak: half a minute"]
+fn datagrams__a_hundred_million_hostile__never_panic_and_write_only_with_the_key() {
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            scope.spawn(move || (0..500).for_each(|seed| hostile(2 * seed + half, 100_000)));
         }
-        for _ in 0..5_000 {
-            let bytes = rng.usize(..200);
-            let mut datagram = match rng.u8(..3) {
-                0 => std::iter::repeat_with(|| rng.u8(..)).take(bytes).collect(),
-                _ => real[rng.usize(..real.len())].clone(),
-            };
-            for _ in 0..rng.usize(1..4) {
-                if let Some(byte) = datagram.get_mut(rng.usize(..100)) {
-                    *byte = rng.u8(..);
-                }
-            }
-            let memory = &mut world.memories[1];
-            world.endpoints[1].handle_datagram(rng.usize(..3), &mut datagram, memory, world.now_ns);
-            world.endpoints[1].handle_timeout(&mut world.memories[1], world.now_ns);
-            while world.endpoints[1].poll_event().is_some() {}
-            world.endpoints[1].poll_transmit(world.now_ns, &mut Vec::new());
-        }
-        assert!(
-            world.memories[1].bytes.iter().all(|byte| *byte == 0),
-            "seed {seed}"
-        );
-    }
+    });
 }
 
 /// A million messages: `cargo test -p kumi-wind --release -- --ignored`.
