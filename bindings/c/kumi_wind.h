@@ -173,6 +173,15 @@ void kumi_wind_region_free(const struct kumi_wind_node *node, struct kumi_wind_r
 int kumi_wind_put(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
                   const void *data, size_t bytes, char *error, size_t error_bytes);
 
+/*
+ * Writes bytes to the peer's memory, and sends it a notice, which it receives as a message when
+ * they are there. They are there when this returns. The notice of a put that is refused arrives all
+ * the same.
+ */
+int kumi_wind_put_and_notify(const struct kumi_wind_node *node, uint32_t peer,
+                             const struct kumi_wind_place *place, const void *data, size_t bytes,
+                             const void *notice, size_t notice_bytes, char *error, size_t error_bytes);
+
 /* Writes the bytes of `now` that differ from `twin`. They are there when this returns. */
 int kumi_wind_put_diff(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
                        const void *twin, const void *now, size_t bytes, char *error, size_t error_bytes);

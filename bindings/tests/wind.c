@@ -129,6 +129,14 @@ int main(void)
                 kumi_wind_put(one, peer, &place, "abc", 3, error, sizeof error) == KUMI_WIND_DONE &&
                     memcmp(memory + 100, "abc", 3) == 0);
     char copy[4] = "";
+    expect_true("a put with a notice is in the peer's memory",
+                kumi_wind_put_and_notify(one, peer, &place, "abc", 3, "look", 4, error, sizeof error) ==
+                        KUMI_WIND_DONE &&
+                    memcmp(memory + 100, "abc", 3) == 0);
+    message = kumi_wind_receive(other, 5000);
+    expect_true("the notice arrives",
+                message != NULL && message->data_bytes == 4 && memcmp(message->data, "look", 4) == 0);
+    kumi_wind_message_free(message);
     expect_true("a get reads it",
                 kumi_wind_get(one, peer, &place, copy, 3, error, sizeof error) == KUMI_WIND_DONE &&
                     strcmp(copy, "abc") == 0);

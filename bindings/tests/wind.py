@@ -37,6 +37,11 @@ with wind.Node("127.0.0.1:0", secret) as one, wind.Node("127.0.0.1:0", secret) a
     one.put(peer, region.place, data, offset=100)
     claim("a put is in the region", bytes(region.memory[100 : 100 + len(data)]) == data)
     claim("a get reads it", one.get(peer, region.place, len(data), offset=100) == data)
+    one.put(peer, region.place, b"news", offset=500_000, notice=b"look")
+    claim("a put notifies", other.receive(5)[1].data == b"look")
+    claim("its data is there", bytes(region.memory[500_000:500_004]) == b"news")
+    both = lambda: one.put(peer, region.place, b"ab", twin=b"ac", notice=b"c")  # noqa: E731
+    claim("a twin and a notice are refused", raises(ValueError, "a twin or a notice", both))
     long = bytes(range(256)) * 2000
     with wind.Node("127.0.0.1:0", secret) as third:
         far = third.region(1 << 20)

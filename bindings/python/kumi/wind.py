@@ -140,6 +140,19 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int,
         [c_void_p, c_uint32, POINTER(_Place), ctypes.c_char_p, c_size_t, *_library._SAY],
     ),
+    "kumi_wind_put_and_notify": (
+        ctypes.c_int,
+        [
+            c_void_p,
+            c_uint32,
+            POINTER(_Place),
+            ctypes.c_char_p,
+            c_size_t,
+            ctypes.c_char_p,
+            c_size_t,
+            *_library._SAY,
+        ],
+    ),
     "kumi_wind_put_diff": (
         ctypes.c_int,
         [
@@ -404,15 +417,30 @@ class Node:
         return region
 
     def put(
-        self, peer: int, place: bytes, data: bytes, offset: int = 0, *, twin: bytes | None = None
+        self,
+        peer: int,
+        place: bytes,
+        data: bytes,
+        offset: int = 0,
+        *,
+        twin: bytes | None = None,
+        notice: bytes | None = None,
     ) -> None:
         """Writes ``data`` to a region of the peer. It is there when this returns.
 
         With ``twin``, a copy of the data from before its changes, only bytes that differ are written.
+        With ``notice``, the peer's program receives it as a message when the data is there; that of a
+        put that is refused arrives all the same.
         """
         error = _Error()
         at = byref(_at(place, offset))
-        if twin is None:
+        if notice is not None:
+            if twin is not None:
+                raise ValueError("a put has a twin or a notice; send() with a header has both")
+            outcome = self._library.kumi_wind_put_and_notify(
+                self._pointer, peer, at, data, len(data), notice, len(notice), *error.arguments
+            )
+        elif twin is None:
             outcome = self._library.kumi_wind_put(self._pointer, peer, at, data, len(data), *error.arguments)
         else:
             _check_twin(twin, data)

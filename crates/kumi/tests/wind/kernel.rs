@@ -156,3 +156,27 @@ fn kernel__device_with_super_packets__executes_long_operations_of_a_stopped_targ
         began.elapsed()
     );
 }
+
+/// The kernel writes the bytes while the program is stopped; the notice waits for the program.
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn kernel__put_with_a_notice__is_there_before_the_program_goes_on() {
+    let mut lab = Lab::up("windnotice", &kumi_testlab::cables(1, "1Gbit"));
+    lab.begin();
+    lab.cluster.enter_thread("h1").unwrap();
+    let server = lab.serve();
+    let client = lab.node(Rung::User);
+    let (peer, place) = connect(&client, lab.server());
+    wait_for_kernel(&client, peer);
+    server.signal(Signal::SIGSTOP);
+    let bytes = vec![7; 50_000];
+    // The server sends a message back that begins with this byte.
+    client
+        .put_and_notify(peer, place, &bytes, b"e the notice")
+        .unwrap();
+    assert_eq!(client.get(peer, place, bytes.len()).unwrap(), bytes);
+    assert!(client.receive(Some(Duration::from_millis(50))).is_none());
+    server.signal(Signal::SIGCONT);
+    let echo = client.receive(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!(echo.message.data, b"e the notice");
+}

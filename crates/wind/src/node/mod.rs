@@ -434,12 +434,7 @@ impl Node {
     /// # Errors
     /// As [`Self::wait_result`].
     pub fn put(&self, peer: PeerId, place: Place, bytes: &[u8]) -> Result<(), WindError> {
-        let part_bytes = self.state().endpoint.operation_bytes_max();
-        let parts = bytes.chunks(part_bytes).enumerate().map(|(index, part)| {
-            let at = place.plus((index * part_bytes) as u64);
-            (at, Operation::Put(part.to_vec()))
-        });
-        self.execute(peer, parts).map(drop)
+        self.execute(peer, self.put_parts(place, bytes)).map(drop)
     }
 
     /// Writes the bytes of `now` that differ from `twin` at `place`, and waits until they are in

@@ -84,6 +84,33 @@ fn operations__on_a_region__change_it_without_the_program() {
 }
 
 #[test]
+fn put__with_a_notice__is_there_when_the_program_gets_it() {
+    let (one, other, peer) = pair();
+    let region = other.register(1 << 20).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=50_u8 {
+                let bytes = vec![round; 20_000];
+                one.put_and_notify(peer, region.place(3), &bytes, vec![round])
+                    .unwrap();
+            }
+        });
+        for round in 1..=50_u8 {
+            let received = other.receive(LIMIT).expect("a notice");
+            assert_eq!(received.message.data, [round]);
+            let mut bytes = vec![0; 20_000];
+            region.memory().read(3, &mut bytes);
+            // The next put may have begun.
+            assert!(
+                bytes
+                    .iter()
+                    .all(|byte| *byte == round || *byte == round + 1)
+            );
+        }
+    });
+}
+
+#[test]
 fn operations__refused_in_each_part__leave_no_result_behind() {
     let (one, other, peer) = pair();
     let region = other.register(100).unwrap();

@@ -2,7 +2,7 @@
 
 use super::waiting::Presence;
 use super::{Node, UNSENT_BYTES_MAX, WindError};
-use crate::protocol::{Atomic, Operation, PeerId, Place};
+use crate::protocol::{Atomic, Class, Message, Mode, Operation, PeerId, Place};
 use std::collections::VecDeque;
 
 /// Most parts of one transfer that are in flight. Parts of 1.3 KB make 2.7 MB, which is more than
@@ -99,6 +99,16 @@ impl Node {
         peer: PeerId,
         parts: impl Iterator<Item = (Place, Operation)>,
     ) -> Result<Vec<u8>, WindError> {
+        self.execute_and_send(peer, parts, None)
+    }
+
+    /// As [`Self::execute`], and sends a message after the last part, before it waits for results.
+    fn execute_and_send(
+        &self,
+        peer: PeerId,
+        parts: impl Iterator<Item = (Place, Operation)>,
+        message: Option<Message>,
+    ) -> Result<Vec<u8>, WindError> {
         let _presence = Presence::new(&self.shared);
         let mut parts = parts.peekable();
         let mut started = Vec::new();
@@ -109,6 +119,9 @@ impl Node {
                 .start_batch(peer, batch, &mut started)
                 .map(|()| Vec::new());
         }
+        if let Some(message) = message.filter(|_| outcome.is_ok()) {
+            outcome = self.send(peer, message).map(|_| Vec::new());
+        }
         for operation in started {
             let result = self.wait_result(peer, operation, None);
             outcome = outcome.and_then(|mut bytes| {
@@ -117,6 +130,45 @@ impl Node {
             });
         }
         outcome
+    }
+
+    /// Writes `bytes` at `place`, and sends `notice` to the peer's program, which gets it when they
+    /// are there. Where the peer's kernel executes operations, only the notice wakes the program.
+    /// Waits until the bytes are in the peer's memory. The notice of a put that is refused is
+    /// delivered all the same.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn put_and_notify(
+        &self,
+        peer: PeerId,
+        place: Place,
+        bytes: &[u8],
+        notice: impl Into<Vec<u8>>,
+    ) -> Result<(), WindError> {
+        let message = Message {
+            class: Class::Ordered,
+            mode: Mode::MessageThrough,
+            header: Vec::new(),
+            data: vec![notice.into()],
+            place: None,
+        };
+        let parts = self.put_parts(place, bytes);
+        self.execute_and_send(peer, parts, Some(message)).map(drop)
+    }
+
+    /// Returns the parts of a put.
+    pub(super) fn put_parts<'a>(
+        &self,
+        place: Place,
+        bytes: &'a [u8],
+    ) -> impl Iterator<Item = (Place, Operation)> + use<'a> {
+        let part_bytes = self.state().endpoint.operation_bytes_max();
+        let parts = bytes.chunks(part_bytes).enumerate();
+        parts.map(move |(index, part)| {
+            let at = place.plus((index * part_bytes) as u64);
+            (at, Operation::Put(part.to_vec()))
+        })
     }
 
     /// Starts operations, whose numbers it adds to `started`, and sends them together.

@@ -115,6 +115,32 @@ pub unsafe extern "C" fn kumi_wind_put(
 /// See `kumi_wind.h`.
 ///
 /// # Safety
+/// `node` is a node, `place` a place, `data` and `notice` have their lengths, and `error` has room
+/// for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_put_and_notify(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    data: *const u8,
+    bytes: usize,
+    notice: *const u8,
+    notice_bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees all of them.
+    let (node, place, data) = unsafe { (&*node, (*place).into(), copied(data, bytes)) };
+    // SAFETY: the caller guarantees it.
+    let notice = unsafe { copied(notice, notice_bytes) };
+    let result = node.put_and_notify(PeerId(peer), place, &data, notice);
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(result.map_err(Failure::from), error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
 /// `node` is a node, `peers` and `places` have `count` entries, `data` has `bytes` bytes, and
 /// `error` room for `error_bytes`.
 #[unsafe(no_mangle)]
