@@ -308,7 +308,7 @@ pub fn note_poll(shared: &Shared) {
 /// Receives, sends and waits until the node ends: the node's thread.
 pub fn run(shared: &Shared) {
     let waiters = &shared.waiters;
-    let mut seen = 0;
+    let mut seen_actions = 0;
     while !shared.is_ended.load(Ordering::Relaxed) {
         let since_wait = waiters.since_wait();
         let has_waiting = waiters.waiting.load(Ordering::SeqCst) > 0;
@@ -322,7 +322,8 @@ pub fn run(shared: &Shared) {
             continue;
         }
         let mut state = lock(shared);
-        let is_active = state.actions - std::mem::replace(&mut seen, state.actions) >= ACTIVE;
+        let is_active = state.actions - seen_actions >= ACTIVE;
+        seen_actions = state.actions;
         let pause = if has_waiting || is_active {
             Some(LINGER)
         } else {
@@ -335,14 +336,11 @@ pub fn run(shared: &Shared) {
             let _ = shared.bell.read();
             continue;
         }
-        let timeout = {
-            if state.turn(&shared.socket) && waiters.followers.load(Ordering::SeqCst) > 0 {
-                shared.changed.notify_all();
-            }
-            let timeout = state.time_to_timeout();
-            drop(state);
-            timeout
-        };
+        if state.turn(&shared.socket) && waiters.followers.load(Ordering::SeqCst) > 0 {
+            shared.changed.notify_all();
+        }
+        let timeout = state.time_to_timeout();
+        drop(state);
         waiters.is_receiving.store(true, Ordering::SeqCst);
         if waiters.absence().is_none() {
             sleep_and_show(shared, true, timeout);

@@ -69,10 +69,6 @@ impl Message {
     pub fn bytes(&self) -> usize {
         self.header.len() + self.data.iter().map(Vec::len).sum::<usize>()
     }
-
-    fn parts(&self) -> Vec<&[u8]> {
-        self.data.iter().map(Vec::as_slice).collect()
-    }
 }
 
 impl Outgoing {
@@ -102,8 +98,8 @@ impl Outgoing {
         };
         match &new.form {
             Form::Batch { has_headers, .. } => {
-                let parts = message.parts();
-                batch::push_message(*has_headers, &message.header, &parts, &mut new.body);
+                let (header, data) = (&message.header, &message.data);
+                batch::push_message(*has_headers, header, data, &mut new.body);
             }
             _ => new.fill(message.header, message.data),
         }
@@ -141,12 +137,8 @@ impl Outgoing {
             && self.body.len() + batch::prefix_bytes(*has_headers) + message.bytes()
                 <= BATCH_BYTES_MAX;
         if joins {
-            batch::push_message(
-                *has_headers,
-                &message.header,
-                &message.parts(),
-                &mut self.body,
-            );
+            let (header, data) = (&message.header, &message.data);
+            batch::push_message(*has_headers, header, data, &mut self.body);
             *count += 1;
         }
         joins

@@ -30,8 +30,8 @@ pub struct Batch<'a> {
 /// ```text
 /// | length of header and data (16) | header length (16), if the messages have headers | bytes |
 /// ```
-pub fn push_message(has_headers: bool, header: &[u8], data: &[&[u8]], body: &mut Vec<u8>) {
-    let bytes = header.len() + data.iter().map(|part| part.len()).sum::<usize>();
+pub fn push_message(has_headers: bool, header: &[u8], data: &[Vec<u8>], body: &mut Vec<u8>) {
+    let bytes = header.len() + data.iter().map(Vec::len).sum::<usize>();
     body.extend_from_slice(&(bytes as u16).to_be_bytes());
     if has_headers {
         body.extend_from_slice(&(header.len() as u16).to_be_bytes());
