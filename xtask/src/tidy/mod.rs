@@ -8,6 +8,7 @@ mod files;
 mod imports;
 mod language;
 mod links;
+mod patches;
 mod records;
 mod text;
 
@@ -127,6 +128,7 @@ fn check(files: &[File]) -> Vec<Finding> {
     files::check_crates(files, &mut findings);
     imports::check(files, &mut findings);
     links::check(files, &mut findings);
+    patches::check(files, &mut findings);
     records::check(files, &mut findings);
     language::check_tree(files, &mut findings);
     findings
