@@ -22,13 +22,17 @@ cp "$faults/wind-broken.toml" "$work/bench/plans/"
 update() {
     local file
     while IFS= read -r -d '' file; do
+        [ -f "$file" ] || rm "$tree/$file"
+    done < <(cd "$tree" && find . -type f -print0)
+    while IFS= read -r -d '' file; do
         [ ! -f "$file" ] || cmp -s "$file" "$tree/$file" || cp --parents "$file" "$tree"
     done < <(git ls-files -z --cached --others --exclude-standard)
 }
 
 # Builds the tree and runs the plan. Writes what the plan prints, and its rows.
 check() {
-    (cd "$tree" && CARGO_TARGET_DIR=$work/target cargo build --quiet --package kumi)
+    (cd "$tree" && CARGO_TARGET_DIR=$work/target cargo build --quiet --package kumi) ||
+        { echo "broken-builds: the build fails" >&2; exit 1; }
     "$work/target/debug/kumi" bench --folder "$work/bench" --results "$work/results" wind-broken \
         >"$work/output.txt" 2>&1
 }

@@ -1,4 +1,4 @@
-//! Checks that each patch fits the source: a build with a fault in it (`tests/broken-builds`) is made
+//! Checks that each patch fits the source. The builds with a fault (`tests/broken-builds`) are made
 //! only now and then.
 
 use super::{File, Finding};
