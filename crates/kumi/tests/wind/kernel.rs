@@ -16,10 +16,7 @@ fn kernel__target_stopped_killed_and_daemon_ended__completes_or_reports() {
     assert!(shown.contains("\"nodes\":[]"), "{shown}");
     lab.cluster.enter_thread("h1").unwrap();
 
-    let server = lab.serve();
-    let client = lab.node(Rung::Kernel);
-    let (peer, place) = connect(&client, lab.server());
-    wait_for_kernel(&client, peer);
+    let (server, client, peer, place) = lab.connect_to_kernel(Rung::Kernel);
     operate(&client, peer, place, 50).unwrap();
     let shown = succeed(
         lab.cluster
@@ -97,10 +94,7 @@ fn kernel__killed_program__loses_its_sessions_and_regions() {
     let mut lab = Lab::up("windkill", &kumi_testlab::cables(1, "1Gbit"));
     lab.begin();
     lab.cluster.enter_thread("h1").unwrap();
-    let server = lab.serve();
-    let client = lab.node(Rung::User);
-    let (peer, place) = connect(&client, lab.server());
-    wait_for_kernel(&client, peer);
+    let (server, client, peer, place) = lab.connect_to_kernel(Rung::User);
     operate(&client, peer, place, 5).unwrap();
     drop(server);
     let error = operate(&client, peer, place, 1_000).unwrap_err();
@@ -137,10 +131,7 @@ fn kernel__device_with_super_packets__executes_long_operations_of_a_stopped_targ
     }
     lab.begin();
     lab.cluster.enter_thread("h1").unwrap();
-    let server = lab.serve();
-    let client = lab.node(Rung::User);
-    let (peer, place) = connect(&client, lab.server());
-    wait_for_kernel(&client, peer);
+    let (server, client, peer, place) = lab.connect_to_kernel(Rung::User);
     server.signal(Signal::SIGSTOP);
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at * 7) as u8).collect();
     let began = Instant::now();
@@ -164,10 +155,7 @@ fn kernel__put_with_a_notice__is_there_before_the_program_goes_on() {
     let mut lab = Lab::up("windnotice", &kumi_testlab::cables(1, "1Gbit"));
     lab.begin();
     lab.cluster.enter_thread("h1").unwrap();
-    let server = lab.serve();
-    let client = lab.node(Rung::User);
-    let (peer, place) = connect(&client, lab.server());
-    wait_for_kernel(&client, peer);
+    let (server, client, peer, place) = lab.connect_to_kernel(Rung::User);
     server.signal(Signal::SIGSTOP);
     let bytes = vec![7; 50_000];
     // The server sends a message back that begins with this byte.

@@ -105,6 +105,14 @@ impl Lab {
         Program(command.spawn().unwrap())
     }
 
+    /// Starts a server and a client, whose operations the server's kernel executes.
+    fn connect_to_kernel(&self, rung: Rung) -> (Program, Node, PeerId, Place) {
+        let (server, client) = (self.serve(), self.node(rung));
+        let (peer, place) = connect(&client, self.server());
+        wait_for_kernel(&client, peer);
+        (server, client, peer, place)
+    }
+
     fn node(&self, rung: Rung) -> Node {
         let secret = kumi_device::key::load(&self.key).unwrap().wind_secret();
         let mut config = Config::new(secret, random_epoch().unwrap());

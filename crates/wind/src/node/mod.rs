@@ -39,7 +39,8 @@ use waiting::Waiters;
 /// Longest datagram of a session whose requests the kernel executes, in bytes (`bpf/wind`).
 const KERNEL_DATAGRAM_BYTES_MAX: u16 = 1480;
 
-/// Messages and operations that a program submits or takes, after which it receives.
+/// Messages and operations that a program submits or takes, after which it receives. Fitted to
+/// `wind-goodput` (`docs/perf-log.md`, 2026-11-26).
 const ACTIONS_PER_RECEIVE: u64 = 64;
 
 /// Bytes to one peer that may wait or be in flight. A program that sends more waits.
@@ -315,14 +316,7 @@ impl Node {
         class: Class,
         data: impl Into<Vec<u8>>,
     ) -> Result<MessageId, WindError> {
-        let message = Message {
-            class,
-            mode: Mode::MessageThrough,
-            header: Vec::new(),
-            data: vec![data.into()],
-            place: None,
-        };
-        self.send(peer, message)
+        self.send(peer, Message::through(class, data.into()))
     }
 
     /// Sends the bytes of `now` that differ from `twin`, which are written at `place`. The peer's
@@ -372,20 +366,16 @@ impl Node {
 
     /// Returns the next message of any peer; `None` after `limit`.
     pub fn receive(&self, limit: Option<Duration>) -> Option<Received> {
-        if let Some(received) = self.take_next() {
-            return Some(received);
-        }
-        self.wait(limit, |state| Ok(state.next_message())).ok()
+        self.wait(limit, |state| Ok(self.take_next(state))).ok()
     }
 
     /// Takes a message that has arrived. A program that takes many also receives now and then.
-    fn take_next(&self) -> Option<Received> {
-        let mut state = self.state();
+    fn take_next(&self, state: &mut State) -> Option<Received> {
         let received = state.next_message()?;
         state.actions += 1;
         state.in_a_row = 0;
         if state.actions % ACTIONS_PER_RECEIVE == 0 {
-            self.receive_as_present(&mut state);
+            self.receive_as_present(state);
             state.transmit(&self.shared.socket);
         }
         Some(received)

@@ -30,7 +30,8 @@ const TURN_CALLS_MAX: usize = 16;
 /// the acknowledgement. An MPI library returns to its program, and sends, within 5 µs.
 const ANSWER: Duration = Duration::from_micros(10);
 
-/// Messages and operations in a row after which they are a stream.
+/// Messages and operations in a row after which they are a stream. Fitted to `wind-goodput`
+/// (`docs/perf-log.md`, 2026-11-26).
 const STREAM: u32 = 32;
 
 /// Result of an operation.

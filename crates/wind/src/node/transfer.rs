@@ -2,7 +2,7 @@
 
 use super::waiting::Presence;
 use super::{Node, UNSENT_BYTES_MAX, WindError};
-use crate::protocol::{Atomic, Class, Message, Mode, Operation, PeerId, Place};
+use crate::protocol::{Atomic, Class, Message, Operation, PeerId, Place};
 use std::collections::VecDeque;
 
 /// Most parts of one transfer that are in flight. Parts of 1.3 KB make 2.7 MB, which is more than
@@ -146,13 +146,7 @@ impl Node {
         bytes: &[u8],
         notice: impl Into<Vec<u8>>,
     ) -> Result<(), WindError> {
-        let message = Message {
-            class: Class::Ordered,
-            mode: Mode::MessageThrough,
-            header: Vec::new(),
-            data: vec![notice.into()],
-            place: None,
-        };
+        let message = Message::through(Class::Ordered, notice.into());
         let parts = self.put_parts(place, bytes);
         self.execute_and_send(peer, parts, Some(message)).map(drop)
     }

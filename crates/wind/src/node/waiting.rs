@@ -12,7 +12,7 @@
 //! after the other: such a program receives between them.
 
 use super::state::State;
-use super::{Node, Shared, WindError, lock};
+use super::{ACTIONS_PER_RECEIVE, Node, Shared, WindError, lock};
 use crate::protocol::Waiting;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -33,10 +33,6 @@ const LINGER: Duration = Duration::from_micros(200);
 /// The same after the last [`Node::poll`]: a library below MPI polls again and again, and looks
 /// elsewhere between two polls.
 pub(super) const POLLED: Duration = Duration::from_millis(1);
-
-/// Messages and operations that a program submits or takes between two looks of the thread, from
-/// which on the program receives as well (`Node::send_submitted`).
-const ACTIVE: u64 = 64;
 
 /// Wait of a program after which the thread no longer looks at it.
 const LONG_WAIT: Duration = Duration::from_millis(1);
@@ -322,7 +318,8 @@ pub fn run(shared: &Shared) {
             continue;
         }
         let mut state = lock(shared);
-        let is_active = state.actions - seen_actions >= ACTIVE;
+        // Such a program receives itself (`Node::send_submitted`).
+        let is_active = state.actions - seen_actions >= ACTIONS_PER_RECEIVE;
         seen_actions = state.actions;
         let pause = if has_waiting || is_active {
             Some(LINGER)

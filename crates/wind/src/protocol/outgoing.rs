@@ -65,6 +65,17 @@ fn is_short(message: &Message) -> bool {
 }
 
 impl Message {
+    /// Creates a message without a header, for the peer's program.
+    pub fn through(class: Class, data: Vec<u8>) -> Self {
+        Self {
+            class,
+            mode: Mode::MessageThrough,
+            header: Vec::new(),
+            data: vec![data],
+            place: None,
+        }
+    }
+
     /// Returns the length of header and data.
     pub fn bytes(&self) -> usize {
         self.header.len() + self.data.iter().map(Vec::len).sum::<usize>()

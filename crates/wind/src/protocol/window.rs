@@ -118,9 +118,11 @@ impl Window {
     ) {
         self.round.rtt_ns = self.round.rtt_ns.min(rtt.latest_ns());
         self.round.acked_bytes += acked_bytes;
-        let has_queue = self.round.rtt_ns.saturating_sub(rtt.min_ns()) > self.target_ns(rtt);
-        if self.is_slow_start() && is_limited && !has_queue {
-            self.grow(acked_bytes);
+        if self.is_slow_start() && is_limited {
+            let queue_ns = self.round.rtt_ns.saturating_sub(rtt.min_ns());
+            if queue_ns <= self.target_ns(rtt) {
+                self.grow(acked_bytes);
+            }
         }
         if highest >= self.round.end {
             self.end_round(next, rtt, is_limited);

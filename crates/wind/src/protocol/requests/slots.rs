@@ -47,24 +47,23 @@ fn done(number: u64, refused: Option<Refused>) -> u64 {
 /// A word that several threads, or the kernel, change. Tests have one whose interleavings are
 /// explored.
 trait Word {
-    fn load(&self) -> u64;
-    /// Writes a value, and before it everything that was written earlier.
-    fn publish(&self, value: u64);
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
     /// Replaces `seen` by `value`. Returns false if the word has changed since.
-    fn replace(&self, seen: u64, value: u64) -> bool;
+    fn replace(&self, seen: u64, value: u64, order: Ordering) -> bool;
 }
 
 impl Word for AtomicU64 {
-    fn load(&self) -> u64 {
-        AtomicU64::load(self, Ordering::Acquire)
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
     }
 
-    fn publish(&self, value: u64) {
-        self.store(value, Ordering::Release);
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
     }
 
-    fn replace(&self, seen: u64, value: u64) -> bool {
-        let replaced = self.compare_exchange(seen, value, Ordering::AcqRel, Ordering::Relaxed);
+    fn replace(&self, seen: u64, value: u64, order: Ordering) -> bool {
+        let replaced = self.compare_exchange(seen, value, order, Ordering::Relaxed);
         replaced.is_ok()
     }
 }
@@ -81,7 +80,7 @@ enum Turn {
 }
 
 fn claim(number: u64, state: &impl Word) -> Turn {
-    let seen = state.load();
+    let seen = state.load(Ordering::Acquire);
     let newest = seen >> 8;
     // The top of the range is refused, so that the state fits its word.
     if number >= 1 << 55 || seen & RUNNING != 0 || number + 1 < newest {
@@ -90,10 +89,25 @@ fn claim(number: u64, state: &impl Word) -> Turn {
     if number + 1 == newest {
         return Turn::Repeat(seen);
     }
-    match state.replace(seen, (number + 1) << 8 | RUNNING) {
+    match state.replace(seen, (number + 1) << 8 | RUNNING, Ordering::AcqRel) {
         true => Turn::Execute,
         false => Turn::Nothing,
     }
+}
+
+/// Records that a request was executed. `word` is the result of an atomic operation.
+fn complete(
+    number: u64,
+    refused: Option<Refused>,
+    word: Option<u64>,
+    state: &impl Word,
+    result: &impl Word,
+) {
+    if let Some(word) = word {
+        result.store(word, Ordering::Relaxed);
+    }
+    // The result is visible to whoever sees the state.
+    state.store(done(number, refused), Ordering::Release);
 }
 
 /// Executes a request, or repeats its answer.
@@ -106,12 +120,13 @@ pub fn execute(request: &Request, slots: &dyn SlotMemory, regions: &mut dyn Regi
         Turn::Execute => {}
     }
     let answer = perform(&request.place, &request.operation, regions);
-    if let (Operation::Atomic(_), Ok(bytes)) = (&request.operation, &answer) {
-        let word = bytes.as_slice().try_into().map_or(0, u64::from_be_bytes);
-        result.store(word, Ordering::Relaxed);
-    }
+    let word = match (&request.operation, &answer) {
+        (Operation::Atomic(_), Ok(bytes)) => bytes.as_slice().try_into().ok(),
+        _ => None,
+    };
+    let word = word.map(u64::from_be_bytes);
     let refused = answer.as_ref().err().copied();
-    state.publish(done(request.number, refused));
+    complete(request.number, refused, word, state, result);
     Some(answer)
 }
 
@@ -197,16 +212,16 @@ mod tests {
     use loom::thread;
 
     impl Word for Explored {
-        fn load(&self) -> u64 {
-            Explored::load(self, Ordering::Acquire)
+        fn load(&self, order: Ordering) -> u64 {
+            Explored::load(self, order)
         }
 
-        fn publish(&self, value: u64) {
-            self.store(value, Ordering::Release);
+        fn store(&self, value: u64, order: Ordering) {
+            Explored::store(self, value, order);
         }
 
-        fn replace(&self, seen: u64, value: u64) -> bool {
-            let replaced = self.compare_exchange(seen, value, Ordering::AcqRel, Ordering::Relaxed);
+        fn replace(&self, seen: u64, value: u64, order: Ordering) -> bool {
+            let replaced = self.compare_exchange(seen, value, order, Ordering::Relaxed);
             replaced.is_ok()
         }
     }
@@ -228,8 +243,7 @@ mod tests {
             }
             Turn::Execute => {
                 let before = shared.memory.fetch_add(1, Ordering::Relaxed);
-                shared.result.store(before, Ordering::Relaxed);
-                shared.state.publish(done(number, None));
+                complete(number, None, Some(before), &shared.state, &shared.result);
                 Some(before)
             }
         }

@@ -1,6 +1,6 @@
 //! Packets of a session, and their records.
 
-use super::{BATCH_BYTES, STATE_BYTES, Session};
+use super::{CALL_BYTES, STATE_BYTES, Session};
 use crate::protocol::recovery::Part;
 use crate::protocol::wire::{ACK_RANGES_MAX, Ack, Flags, HEADER_BYTES, Header, Kind, Record};
 
@@ -38,7 +38,7 @@ impl Session {
     }
 
     fn worth_bytes(&self) -> u64 {
-        BATCH_BYTES.min(self.window.bytes() / WINDOW_SHARE)
+        CALL_BYTES.min(self.window.bytes() / WINDOW_SHARE)
     }
 
     /// Returns whether the window limits what is sent.

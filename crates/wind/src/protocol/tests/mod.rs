@@ -20,13 +20,7 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 fn plain(class: Class, data: Vec<u8>) -> Message {
-    Message {
-        class,
-        mode: Mode::MessageThrough,
-        header: Vec::new(),
-        data: vec![data],
-        place: None,
-    }
+    Message::through(class, data)
 }
 
 fn at(offset: u64) -> Place {

@@ -1,7 +1,7 @@
 //! Whole messages with consecutive numbers that share a record.
 
 use super::Malformed;
-use super::segment::{Before, Segment, before, push_before};
+use super::segment::{BEFORE_BYTES, Before, Segment, before, push_before};
 use crate::protocol::model::{Class, Mode};
 use kumi_multilink::wire::Reader;
 use std::ops::Range;
@@ -122,7 +122,7 @@ impl<'a> Batch<'a> {
 
     /// Length of a batch beyond its body, in bytes.
     pub fn head_bytes(class: Class) -> usize {
-        12 + if class.is_ordered() { 24 } else { 0 }
+        12 + if class.is_ordered() { BEFORE_BYTES } else { 0 }
     }
 
     /// ```text

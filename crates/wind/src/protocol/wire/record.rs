@@ -19,7 +19,7 @@ const CLOSE: u8 = 9;
 const REJECTION: u8 = 10;
 const SERVES: u8 = 11;
 const SUMMARY: u8 = 12;
-// 13: batch.rs
+// 3: segment.rs, 13: batch.rs
 
 /// Most ranges of an acknowledgement. Packets in older ranges are reported by earlier
 /// acknowledgements, or are sent again.

@@ -44,7 +44,11 @@ pub struct Segment<'a> {
 impl Segment<'_> {
     /// Length of a segment at `offset` beyond its payload, in bytes.
     pub fn head_bytes(class: Class, mode: Mode, offset: u32) -> usize {
-        let ordered = if has_before(class, offset) { 24 } else { 0 };
+        let ordered = if has_before(class, offset) {
+            BEFORE_BYTES
+        } else {
+            0
+        };
         let placed = if mode.is_direct() { PLACE_BYTES } else { 0 };
         22 + ordered + placed
     }
@@ -54,6 +58,9 @@ impl Segment<'_> {
 fn has_before(class: Class, offset: u32) -> bool {
     class.is_ordered() && offset == 0
 }
+
+/// Length of the numbers of a [`Before`], in bytes.
+pub(super) const BEFORE_BYTES: usize = 24;
 
 pub(super) const PLACE_BYTES: usize = 28;
 
