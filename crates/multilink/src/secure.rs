@@ -139,6 +139,14 @@ pub fn region_key(secret: &[u8; CLUSTER_KEY_BYTES], number: u64) -> Tag {
     truncated(&key, &[b"wind region", &number.to_be_bytes()[..]].concat())
 }
 
+/// Returns the key of the datagrams of an IP multicast transfer, which each process with the job's
+/// `secret` derives from the transfer's random `name`.
+pub fn multicast_key(secret: &[u8; CLUSTER_KEY_BYTES], name: &[u8; 16]) -> [u8; 32] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let tag = hmac::sign(&key, &[&b"wind multicast"[..], name].concat());
+    tag.as_ref().try_into().expect("HMAC-SHA256 has 32 bytes")
+}
+
 /// Protection of the packets of a session. Both ends must have the same setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -1,5 +1,9 @@
 //! UDP sockets with segmentation offload in both directions.
 
+mod group;
+
+pub use group::interface_towards;
+
 use crate::datagrams::Datagrams;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn6, bind, sendmsg,

@@ -38,6 +38,6 @@ pub mod protocol;
 
 pub use node::{LocalMemory, Node, Received, Region, Transfer, WindError, random_epoch};
 pub use protocol::{
-    Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Operation, PeerId, Place,
-    Refused, RegionKey, Rejected, Rung, Seal, Secret, Waiting, diff,
+    Atomic, Class, Config, Delivery, Lost, Message, MessageId, Mode, Multicast, Operation, PeerId,
+    Place, Refused, RegionKey, Rejected, Rung, Seal, Secret, Waiting, diff,
 };

@@ -216,6 +216,8 @@ pub enum Workload {
     WindMulticast {
         /// Length of the data, in bytes.
         bytes: u64,
+        /// Targets; all other hosts by default.
+        targets: Option<u32>,
     },
     /// A long flow of the variant beside long flows of the kernel's TCP.
     Neighbours {
@@ -416,8 +418,11 @@ impl Workload {
                 Ok(vec![wind_many::measure_incast(context, *bytes, seconds)?])
             }
             Self::WindPeers { peers } => Ok(vec![wind_many::measure_peers(context, *peers)?]),
-            Self::WindMulticast { bytes } => {
-                Ok(vec![wind_many::measure_multicast(context, *bytes)?])
+            Self::WindMulticast { bytes, targets } => {
+                let targets = targets.map_or(usize::MAX, |targets| targets as usize);
+                Ok(vec![wind_many::measure_multicast(
+                    context, *bytes, targets,
+                )?])
             }
             Self::Wind {
                 measure,

@@ -263,8 +263,12 @@ pub fn measure_peers(context: &Context<'_>, peers: u64) -> anyhow::Result<Measur
     })
 }
 
-/// One put to all other hosts.
-pub fn measure_multicast(context: &Context<'_>, bytes: u64) -> anyhow::Result<Measurement> {
+/// One put to all other hosts, or the first `targets` of them, by each way.
+pub fn measure_multicast(
+    context: &Context<'_>,
+    bytes: u64,
+    targets: usize,
+) -> anyhow::Result<Measurement> {
     let running = context.running;
     let hosts = running.hosts;
     let kumi = hosts.kumi();
@@ -273,11 +277,11 @@ pub fn measure_multicast(context: &Context<'_>, bytes: u64) -> anyhow::Result<Me
     let mut serve = vec![kumi, "workload", "wind-serve", PORT];
     serve.extend(&options);
     let (mut servers, mut addresses) = (Vec::new(), Vec::new());
-    for host in hosts
+    let others = hosts
         .names()
         .iter()
-        .filter(|name| *name != running.client())
-    {
+        .filter(|name| *name != running.client());
+    for host in others.take(targets) {
         servers.push(start(running, host, &serve)?);
         addresses.push(hosts.address(host, &running.device)?);
     }
@@ -287,9 +291,16 @@ pub fn measure_multicast(context: &Context<'_>, bytes: u64) -> anyhow::Result<Me
     argv.push(&bytes);
     argv.extend(addresses.iter().map(String::as_str));
     let mut found = measurement(hosts.run(running.client(), &argv)?.trim())?;
-    let figure = |name: &str| found.figures.get(name).copied().unwrap_or_default();
-    let (all, one) = (figure("goodput_bps"), figure("one_copy_bps"));
-    let ratio = all / one;
-    found.figures.insert("rate_vs_one_copy_ratio".into(), ratio);
+    let one = found.figures.get("one_copy_bps").copied();
+    let one = one.context("no rate of one copy")?;
+    for (rate, ratio) in [
+        ("goodput_bps", "rate_vs_one_copy_ratio"),
+        ("relay_bps", "relay_vs_one_copy_ratio"),
+        ("network_bps", "network_vs_one_copy_ratio"),
+    ] {
+        if let Some(rate) = found.figures.get(rate).copied() {
+            found.figures.insert(ratio.into(), rate / one);
+        }
+    }
     Ok(found)
 }

@@ -4,9 +4,9 @@ use super::wind_ends::Common;
 use anyhow::Context;
 use kumi_command::outln;
 use kumi_wind::protocol::{Atomic, Endpoint, Event, RegionKey, Regions};
-use kumi_wind::{Config, Node, Place, Rung, perf, random_epoch};
+use kumi_wind::{Config, Multicast, Node, PeerId, Place, Rung, perf, random_epoch};
 use serde_json::json;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Time limit of the connections.
@@ -132,37 +132,76 @@ pub struct SpreadArgs {
     addresses: Vec<IpAddr>,
 }
 
-/// Puts the data to the first peer, and to all of them, and prints the rates.
+/// Puts the data to the first peer, and to all of them by each way, and prints the rates.
 pub fn spread(args: &SpreadArgs) -> anyhow::Result<()> {
-    let node = args.common.node(0, Rung::User)?;
-    let mut targets = Vec::new();
-    for address in &args.addresses {
-        let peer = node.connect((*address, args.port).into())?;
-        let place = perf::place(&node, peer).with_context(|| format!("no answer of {address}"))?;
-        targets.push((peer, place));
-    }
     let data: Vec<u8> = (0..args.bytes).map(|at| ((at * 13) >> 3) as u8).collect();
-    let one = rate_bps(&node, &targets[..1], &data)?;
-    let all = rate_bps(&node, &targets, &data)?;
-    for (peer, place) in &targets {
-        let last = node.get(*peer, place.plus(data.len() as u64 - 1_000), 1_000)?;
-        anyhow::ensure!(last == data[data.len() - 1_000..], "a peer has other bytes");
-    }
-    let row = json!({
-        "targets": targets.len(),
-        "one_copy_bps": one,
-        "goodput_bps": all,
+    let sender = Sender::new(args, Multicast::Auto)?;
+    let one_bps = sender.rate_bps(&sender.targets[..1], &data, 1)?;
+    // The first two puts measure the ways.
+    let auto_bps = sender.rate_bps(&sender.targets, &data, 2)?;
+    drop(sender);
+    let mut row = json!({
+        "targets": args.addresses.len(),
+        "one_copy_bps": one_bps,
+        "goodput_bps": auto_bps,
     });
+    for (name, multicast) in [
+        ("relay_bps", Multicast::Relay),
+        ("network_bps", Multicast::Network),
+    ] {
+        let sender = Sender::new(args, multicast)?;
+        row[name] = json!(sender.rate_bps(&sender.targets, &data, 1)?);
+    }
     outln!("{row}");
     Ok(())
 }
 
-type Target = (kumi_wind::PeerId, Place);
+/// The root of a put to many peers.
+struct Sender {
+    node: Node,
+    targets: Vec<(PeerId, Place)>,
+}
 
-fn rate_bps(node: &Node, targets: &[Target], data: &[u8]) -> anyhow::Result<f64> {
-    // The first transfer finds the windows.
-    node.put_to_all(targets, &data[..data.len() / 4])?;
-    let began = Instant::now();
-    node.put_to_all(targets, data)?;
-    Ok(data.len() as f64 * 8.0 / began.elapsed().as_secs_f64())
+impl Sender {
+    fn new(args: &SpreadArgs, multicast: Multicast) -> anyhow::Result<Self> {
+        let mut config = args.common.config()?;
+        config.rung = Rung::User;
+        config.multicast = multicast;
+        let node = Node::bind((Ipv6Addr::UNSPECIFIED, 0).into(), config)?;
+        let mut targets = Vec::new();
+        for address in &args.addresses {
+            let peer = node.connect((*address, args.port).into())?;
+            let place =
+                perf::place(&node, peer).with_context(|| format!("no answer of {address}"))?;
+            targets.push((peer, place));
+        }
+        Ok(Self { node, targets })
+    }
+
+    /// Returns the rate of one put after `before` others, which find windows and ways.
+    fn rate_bps(
+        &self,
+        targets: &[(PeerId, Place)],
+        data: &[u8],
+        before: u32,
+    ) -> anyhow::Result<f64> {
+        for _ in 0..before {
+            self.node.put_to_all(targets, data)?;
+        }
+        // The bytes of the measured put are not there yet.
+        for (peer, place) in targets {
+            self.node
+                .put(*peer, place.plus(data.len() as u64 - 8), &[0; 8])?;
+        }
+        let began = Instant::now();
+        self.node.put_to_all(targets, data)?;
+        let rate = data.len() as f64 * 8.0 / began.elapsed().as_secs_f64();
+        for (peer, place) in targets {
+            let last = self
+                .node
+                .get(*peer, place.plus(data.len() as u64 - 1_000), 1_000)?;
+            anyhow::ensure!(last == data[data.len() - 1_000..], "a peer has other bytes");
+        }
+        Ok(rate)
+    }
 }

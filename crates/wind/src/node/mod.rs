@@ -6,7 +6,6 @@
 mod multicast;
 mod polling;
 mod regions;
-mod relay;
 pub mod show;
 mod state;
 mod transfer;
@@ -31,7 +30,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use waiting::Waiters;
@@ -159,12 +158,13 @@ impl Node {
         let listener = show::listen(port).map(Private::new);
         let descriptor = socket.as_fd().as_raw_fd();
         let (rung, waiting) = (config.rung, config.waiting);
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(config, kernel)),
+        let (bell, call) = (eventfd()?, eventfd()?);
+        let shared = Arc::new_cyclic(|node| Shared {
+            state: Mutex::new(State::new(config, kernel, Weak::clone(node))),
             changed: Condvar::new(),
             socket: Private::of(socket, descriptor),
-            bell: eventfd()?,
-            call: eventfd()?,
+            bell,
+            call,
             listener,
             rung,
             waiters: Waiters::new(waiting),
@@ -509,7 +509,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.act(State::close);
+        let ending = self.act(State::close);
+        ending.join();
         self.shared.is_ended.store(true, Ordering::Relaxed);
         let _ = self.shared.bell.write(1);
         if let Some(thread) = self.thread.take() {

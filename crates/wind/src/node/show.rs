@@ -79,11 +79,17 @@ fn state(shared: &Shared) -> Value {
         Some(row)
     });
     let address = shared.socket.local_address().ok();
+    let multicast = state.multicast.ways.counts;
     json!({
         "pid": std::process::id(),
         "address": address,
         "executor": if state.kernel.is_some() { "kernel" } else { "program" },
         "regions": state.regions.count(),
+        "multicast": {
+            "relay": multicast.relay,
+            "network": multicast.network,
+            "unheard": multicast.unheard,
+        },
         "peers": peers.collect::<Vec<_>>(),
     })
 }

@@ -1,8 +1,8 @@
 //! The state of a node, behind its lock.
 
+use super::multicast::{Ending, Multicasts};
 use super::regions::RegionTable;
-use super::relay::Relay;
-use super::{Received, WindError};
+use super::{Received, Shared, WindError};
 use crate::kernel::{Client, KernelWindow, Open};
 use crate::protocol::wire::is_get;
 use crate::protocol::{
@@ -12,7 +12,7 @@ use kumi_sys::datagrams::{Datagrams, RECEIVE_BYTES_MAX};
 use kumi_sys::udp::LinkSocket;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Most bytes and datagrams of one system call, the limits of `UDP_SEGMENT`.
@@ -45,8 +45,8 @@ pub struct State {
     pub kernel: Option<Client>,
     /// Sessions whose requests the kernel executes: the index of each, and its window.
     windows: HashMap<PeerId, (u32, KernelWindow)>,
-    /// Data that peers pass on.
-    pub relay: Relay,
+    /// Puts to many peers, of this node and of others.
+    pub multicast: Multicasts,
     /// Memory that peers may access.
     pub regions: RegionTable,
     /// Operations whose result a program takes; `None` before the answer.
@@ -74,11 +74,11 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(config: Config, kernel: Option<Client>) -> Self {
+    pub fn new(config: Config, kernel: Option<Client>, node: Weak<Shared>) -> Self {
         Self {
+            multicast: Multicasts::new(&config, node),
             kernel,
             windows: HashMap::new(),
-            relay: Relay::default(),
             endpoint: Endpoint::new(config),
             regions: RegionTable::default(),
             results: HashMap::new(),
@@ -97,7 +97,8 @@ impl State {
         }
     }
 
-    fn now_ns(&self) -> u64 {
+    /// Returns the time since the start of the node, in ns.
+    pub fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 
@@ -154,11 +155,12 @@ impl State {
         self.results.len()
     }
 
-    /// Ends all sessions.
-    pub fn close(&mut self) {
+    /// Ends all sessions. Returns the threads that end with them.
+    pub fn close(&mut self) -> Ending {
         for peer in std::mem::take(&mut self.peers) {
             self.endpoint.close(peer);
         }
+        self.multicast.close()
     }
 
     /// Returns the next message.
@@ -209,7 +211,7 @@ impl State {
         while let Some(event) = self.endpoint.poll_notice() {
             self.note(event);
         }
-        self.relay
+        self.multicast
             .work(&mut self.endpoint, &mut self.regions, now_ns);
         let has_changed = has_received || is_due;
         self.changes += u64::from(has_changed);
@@ -231,7 +233,7 @@ impl State {
             }
             Event::Lost(peer, reason) => {
                 self.lost.insert(peer, reason);
-                self.relay.note_lost(peer, &mut self.endpoint);
+                self.multicast.note_lost(peer, &mut self.endpoint);
                 if let (Some((index, _)), Some(kernel)) = (self.windows.remove(&peer), &self.kernel)
                 {
                     // Without the daemon, nothing executes the requests of the session any more.

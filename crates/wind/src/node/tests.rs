@@ -4,9 +4,9 @@ use crate::protocol::{Seal, Secret};
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
+pub const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
 
-fn config(secret: Secret) -> Config {
+pub fn config(secret: Secret) -> Config {
     let mut config = Config::new(secret, random_epoch().unwrap());
     config.lost_after_ns = 500_000_000;
     config
@@ -234,72 +234,6 @@ fn seal__plain_and_encrypted__do_not_understand_each_other() {
     one.send_bytes(peer, Class::Ordered, *b"a").unwrap();
     let lost = one.flush(peer, LIMIT).unwrap_err();
     assert_eq!(lost.to_string(), "the peer does not answer");
-}
-
-type Star = (Node, Vec<(Node, Region)>, Vec<(PeerId, Place)>);
-
-/// A root, `count` targets that wait for nothing, and their regions.
-fn star(count: usize) -> Star {
-    let root = node([1; 32]);
-    let targets: Vec<(Node, Region)> = (0..count)
-        .map(|_| {
-            let target = node([1; 32]);
-            let region = target.register(1 << 20).unwrap();
-            (target, region)
-        })
-        .collect();
-    let places = targets.iter().map(|(target, region)| {
-        let peer = root.connect(target.local_address().unwrap()).unwrap();
-        (peer, region.place(64))
-    });
-    let places = places.collect();
-    (root, targets, places)
-}
-
-fn contents(region: &Region, bytes: usize) -> Vec<u8> {
-    let mut found = vec![0; bytes];
-    region.memory().read(64, &mut found);
-    found
-}
-
-#[test]
-fn put_to_all__short_and_long__is_in_the_memory_of_each_peer() {
-    let (root, targets, places) = star(5);
-    for bytes in [0, 1, 5_000, 300_000, 1_000_000] {
-        let data: Vec<u8> = (0..bytes).map(|at| (at * 7 + bytes) as u8).collect();
-        root.put_to_all(&places, &data).unwrap();
-        for (_, region) in &targets {
-            assert!(contents(region, bytes) == data, "{bytes} bytes");
-        }
-    }
-}
-
-#[test]
-fn put_to_all__peer_that_is_lost_or_refuses__names_it_and_reaches_the_others() {
-    let (root, mut targets, mut places) = star(4);
-    let data = vec![9; 700_000];
-    // The second peer refuses: the others have the data, and the error is its refusal.
-    let key = std::mem::take(&mut places[1].1.key);
-    let error = root.put_to_all(&places, &data).unwrap_err();
-    assert!(
-        matches!(error, WindError::Refused(Refused::Region)),
-        "{error}"
-    );
-    for index in [0, 2, 3] {
-        assert!(
-            contents(&targets[index].1, data.len()) == data,
-            "target {index}"
-        );
-    }
-    places[1].1.key = key;
-    // The third peer ends while the root does not know it.
-    drop(targets.remove(2));
-    let data = vec![8; 700_000];
-    let error = root.put_to_all(&places, &data).unwrap_err();
-    assert!(matches!(error, WindError::Lost(_)), "{error}");
-    for (_, region) in &targets[..2] {
-        assert!(contents(region, data.len()) == data);
-    }
 }
 
 #[test]

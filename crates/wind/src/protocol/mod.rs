@@ -39,16 +39,20 @@ mod window;
 pub mod wire;
 
 pub use endpoint::{
-    Config, Endpoint, Event, Lost, MessageId, PathStatus, PeerId, Rejected, RequestKeys, Rung,
-    Status, Waiting,
+    Config, Endpoint, Event, Lost, MessageId, Multicast, PathStatus, PeerId, Rejected, RequestKeys,
+    Rung, Status, Waiting,
 };
 pub use handshake::Secret;
 pub use inbox::{Delivery, Violation};
 pub use kumi_multilink::secure::Seal;
-pub use model::{Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions, place_bytes};
+pub use model::{
+    Atomic, Class, Mode, Operation, Place, Refused, RegionKey, Regions, check_place, place_bytes,
+};
 pub use outgoing::Message;
 pub use recovery::Counts;
 pub use requests::slots::{
     Outcome, SLOT_WORDS, SLOTS, SlotMemory, execute as execute_request, respond,
 };
+pub(crate) use rtt::Rtt;
 pub use session::Unusable;
+pub(crate) use window::Window;

@@ -207,7 +207,10 @@ pub trait Regions {
 }
 
 /// Checks that `bytes` bytes at `place` are in one of the `regions`.
-pub(crate) fn check(regions: &dyn Regions, place: &Place, bytes: u64) -> Result<(), Refused> {
+///
+/// # Errors
+/// There is no such region, its key is another one, or it is shorter.
+pub fn check_place(regions: &dyn Regions, place: &Place, bytes: u64) -> Result<(), Refused> {
     let length = regions
         .length(place.region, &place.key)
         .ok_or(Refused::Region)?;
@@ -235,14 +238,14 @@ pub(crate) fn place(
     is_diff: bool,
 ) -> Result<(), Refused> {
     if !is_diff {
-        check(regions, place, data.len() as u64)?;
+        check_place(regions, place, data.len() as u64)?;
         regions.write(place.region, place.offset, data);
         return Ok(());
     }
-    check(regions, place, 0)?;
+    check_place(regions, place, 0)?;
     for run in crate::protocol::diff::runs(data) {
         let (offset, bytes) = run.map_err(|_| Refused::Diff)?;
-        check(regions, &place.plus(offset.into()), bytes.len() as u64)?;
+        check_place(regions, &place.plus(offset.into()), bytes.len() as u64)?;
     }
     for (offset, bytes) in crate::protocol::diff::runs(data).flatten() {
         regions.write(place.region, place.offset + u64::from(offset), bytes);

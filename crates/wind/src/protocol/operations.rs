@@ -5,7 +5,7 @@
 
 use crate::protocol::inbox::Violation;
 use crate::protocol::memory;
-use crate::protocol::model::{Atomic, Operation, Place, Refused, Regions, check, place};
+use crate::protocol::model::{Atomic, Operation, Place, Refused, Regions, check_place, place};
 use crate::protocol::outbox::UNACKED_SPAN_MAX;
 use crate::protocol::ranges::Ranges;
 use crate::protocol::wire::{ANSWER_HEAD_BYTES, Answer, Record};
@@ -107,7 +107,7 @@ pub fn perform(
         Operation::Put(bytes) => place(regions, target, bytes, false).map(|()| Vec::new()),
         Operation::PutDiff(bytes) => place(regions, target, bytes, true).map(|()| Vec::new()),
         Operation::Get(bytes) => {
-            check(regions, target, u64::from(*bytes))?;
+            check_place(regions, target, u64::from(*bytes))?;
             let mut out = vec![0; usize::from(*bytes)];
             regions.read(target.region, target.offset, &mut out);
             Ok(out)
@@ -117,7 +117,7 @@ pub fn perform(
 }
 
 fn update(target: &Place, atomic: Atomic, regions: &mut dyn Regions) -> Kept {
-    check(regions, target, 8)?;
+    check_place(regions, target, 8)?;
     if target.offset % 8 != 0 {
         return Err(Refused::Alignment);
     }

@@ -19,7 +19,7 @@ mod terms;
 
 pub use requests::RequestKeys;
 pub use terms::{
-    Config, Event, Lost, MessageId, PathStatus, PeerId, Rejected, Rung, Status, Waiting,
+    Config, Event, Lost, MessageId, Multicast, PathStatus, PeerId, Rejected, Rung, Status, Waiting,
 };
 
 use crate::protocol::credit::{Budget, Demand, Rounds};
@@ -173,6 +173,11 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     pub fn diff_parts(&self, twin: &[u8], now: &[u8], class: Class, mode: Mode) -> Vec<Vec<u8>> {
         let room = self.room_bytes() - Segment::head_bytes(class, mode, 0);
         diff::encode(twin, now, room)
+    }
+
+    /// Returns the settings.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Returns the longest payload of a put, a get or a diff, in bytes.

@@ -46,6 +46,18 @@ pub enum Waiting {
     Block,
 }
 
+/// Way of a put to many peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Multicast {
+    /// The faster one, as measured; IP multicast only where all peers hear it.
+    #[default]
+    Auto,
+    /// Each peer passes the data on to the next one.
+    Relay,
+    /// IP multicast if all peers hear it, otherwise relay.
+    Network,
+}
+
 /// Settings of an endpoint.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -72,6 +84,8 @@ pub struct Config {
     pub rung: Rung,
     /// Wait of the program for an arrival.
     pub waiting: Waiting,
+    /// Way of a put to many peers.
+    pub multicast: Multicast,
 }
 
 impl Config {
@@ -89,6 +103,7 @@ impl Config {
             lost_after_ns: 3_000_000_000,
             rung: Rung::Auto,
             waiting: Waiting::Adaptive,
+            multicast: Multicast::Auto,
         }
     }
 }

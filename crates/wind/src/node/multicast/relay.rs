@@ -62,37 +62,45 @@ fn emit_name(kind: u8, name: ChunkName, out: &mut Vec<u8>) {
     out.extend_from_slice(&name.1.to_be_bytes());
 }
 
-fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+/// Takes the first bytes.
+pub fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(first)
 }
 
 fn emit_target(target: &Target, out: &mut Vec<u8>) {
-    let ip = match target.address {
-        SocketAddr::V4(address) => address.ip().to_ipv6_mapped(),
-        SocketAddr::V6(address) => *address.ip(),
-    };
-    out.extend_from_slice(&ip.octets());
+    let address = kumi_sys::udp::to_ipv6_mapped(target.address);
+    out.extend_from_slice(&address.ip().octets());
     out.extend_from_slice(&target.address.port().to_be_bytes());
-    out.extend_from_slice(&target.place.region.to_be_bytes());
-    out.extend_from_slice(&target.place.key);
-    out.extend_from_slice(&target.place.offset.to_be_bytes());
+    emit_place(&target.place, out);
+}
+
+/// Writes a place.
+pub fn emit_place(place: &Place, out: &mut Vec<u8>) {
+    out.extend_from_slice(&place.region.to_be_bytes());
+    out.extend_from_slice(&place.key);
+    out.extend_from_slice(&place.offset.to_be_bytes());
 }
 
 fn parse_target(bytes: &mut &[u8]) -> Option<Target> {
     let ip = Ipv6Addr::from(*take::<16>(bytes)?);
     let port = u16::from_be_bytes(*take(bytes)?);
+    Some(Target {
+        address: SocketAddr::new(ip.to_canonical(), port),
+        place: parse_place(bytes)?,
+    })
+}
+
+/// Reads a place.
+pub fn parse_place(bytes: &mut &[u8]) -> Option<Place> {
     let region = u32::from_be_bytes(*take(bytes)?);
     let key: RegionKey = *take(bytes)?;
     let offset = u64::from_be_bytes(*take(bytes)?);
-    Some(Target {
-        address: SocketAddr::new(ip.to_canonical(), port),
-        place: Place {
-            region,
-            key,
-            offset,
-        },
+    Some(Place {
+        region,
+        key,
+        offset,
     })
 }
 
@@ -144,28 +152,25 @@ impl Relay {
         self.outcomes.remove(&name)
     }
 
-    /// Handles the messages of relays that have arrived, as far as the next peers have room.
-    pub fn work(
+    /// Returns whether a message must wait: the peer to which it is passed on has no room.
+    pub fn must_wait(&self, delivery: &Delivery, endpoint: &Endpoint<SocketAddr>) -> bool {
+        let next = next_of(delivery).and_then(|next| endpoint.find(next));
+        next.is_some_and(|next| endpoint.unsent_bytes(next) > FORWARD_BYTES_MAX)
+    }
+
+    /// Handles a message. One that is not understood is that of a later version, and has no effect.
+    pub fn handle(
         &mut self,
+        from: PeerId,
+        delivery: Delivery,
         endpoint: &mut Endpoint<SocketAddr>,
         regions: &mut dyn Regions,
         now_ns: u64,
     ) {
-        while let Some((peer, delivery)) = endpoint.peek_relay() {
-            if let Some(next) = next_of(delivery).and_then(|next| endpoint.find(next)) {
-                if endpoint.unsent_bytes(next) > FORWARD_BYTES_MAX {
-                    return;
-                }
-            }
-            let Some(delivery) = endpoint.poll_relay() else {
-                return;
-            };
-            // A message that is not understood is that of a later version, and has no effect.
-            let _ = self.handle(peer, delivery, endpoint, regions, now_ns);
-        }
+        let _ = self.read(from, delivery, endpoint, regions, now_ns);
     }
 
-    fn handle(
+    fn read(
         &mut self,
         from: PeerId,
         delivery: Delivery,

@@ -1,14 +1,9 @@
-//! A put to several peers.
+//! The root of a relay: sends chunks to the first peer, and waits for their outcomes.
 
-use super::relay::{CHUNK_BYTES, ChunkName, Outcome, TARGETS_MAX, Target, chunk};
-use super::{Node, WindError, random, system};
-use crate::protocol::{Operation, PeerId, Place, Rejected};
-use std::collections::BTreeMap;
+use super::relay::{CHUNK_BYTES, ChunkName, Outcome, Target, chunk};
+use crate::node::{Node, WindError, random, system};
+use crate::protocol::{PeerId, Place, Rejected};
 use std::time::Duration;
-
-/// Length of a put from which on it is passed on from peer to peer, in bytes. Below, a put to each
-/// peer takes less time than the way through all of them.
-const RELAY_BYTES_MIN: usize = 8 * CHUNK_BYTES;
 
 /// Chunks that may be on their way at the same time. They fill the way through a dozen peers.
 const CHUNKS_MAX: usize = 128;
@@ -19,31 +14,26 @@ const CHUNKS_MAX: usize = 128;
 const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Node {
-    /// Writes `bytes` at a place of each peer, and waits until they are in the memory of all. Long
-    /// data is passed on from each peer to the next one in the given order, so each link carries
-    /// it once.
-    ///
-    /// # Errors
-    /// As [`Self::put`], of the first peer that fails. The others have the bytes.
-    pub fn put_to_all(&self, targets: &[(PeerId, Place)], bytes: &[u8]) -> Result<(), WindError> {
-        let all = || (0..bytes.len().div_ceil(CHUNK_BYTES) as u32).collect();
-        let is_long = bytes.len() >= RELAY_BYTES_MIN;
-        let has_way = is_long && (2..=TARGETS_MAX).contains(&targets.len());
-        // A peer that is lost already would break the way.
-        let unplaced = match has_way.then(|| self.targets(targets)) {
-            Some(Ok(list)) => self.relay(targets[0].0, &list, bytes)?,
-            _ => all(),
-        };
-        self.put_chunks(targets, bytes, &unplaced)
+    /// Passes the data on from peer to peer. Returns the numbers of the chunks that may not be
+    /// everywhere, which are all if a peer is lost already: it would break the way.
+    pub(super) fn put_by_relay(
+        &self,
+        targets: &[(PeerId, Place)],
+        bytes: &[u8],
+    ) -> Result<Vec<u32>, WindError> {
+        match self.targets(targets) {
+            Ok(list) => self.relay(targets[0].0, &list, bytes),
+            Err(_) => Ok((0..bytes.len().div_ceil(CHUNK_BYTES) as u32).collect()),
+        }
     }
 
     /// Passes the chunks on. Returns the numbers of those that may not be everywhere.
     fn relay(&self, first: PeerId, list: &[Target], bytes: &[u8]) -> Result<Vec<u32>, WindError> {
         let transfer = random().map_err(system("cannot read random numbers"))?;
         let transfer = u64::from_be_bytes(transfer);
-        self.state().relay.begin(transfer);
+        self.state().multicast.relay.begin(transfer);
         let unplaced = self.pass_on(transfer, first, list, bytes);
-        self.state().relay.end(transfer);
+        self.state().multicast.relay.end(transfer);
         Ok(unplaced)
     }
 
@@ -105,49 +95,11 @@ impl Node {
         let outcome = self.wait(Some(PROGRESS), |state| {
             state.check(first)?;
             let found = names.iter().find_map(|name| {
-                let outcome = state.relay.outcome(*name)?;
+                let outcome = state.multicast.relay.outcome(*name)?;
                 Some((*name, outcome))
             });
             Ok(found)
         });
         outcome.ok()
-    }
-
-    /// Puts chunks to each peer. A peer that fails keeps the others from nothing.
-    fn put_chunks(
-        &self,
-        targets: &[(PeerId, Place)],
-        bytes: &[u8],
-        numbers: &[u32],
-    ) -> Result<(), WindError> {
-        let part_bytes = self.state().endpoint.operation_bytes_max();
-        let mut started = Vec::new();
-        let mut failed: BTreeMap<PeerId, WindError> = BTreeMap::new();
-        for number in numbers {
-            let start = *number as usize * CHUNK_BYTES;
-            let data = &bytes[start..bytes.len().min(start + CHUNK_BYTES)];
-            for (index, part) in data.chunks(part_bytes).enumerate() {
-                for (peer, place) in targets {
-                    if failed.contains_key(peer) {
-                        continue;
-                    }
-                    let at = place.plus((start + index * part_bytes) as u64);
-                    let room = self.wait_for_room(*peer);
-                    let put = Operation::Put(part.to_vec());
-                    match room.and_then(|()| self.start(*peer, at, put)) {
-                        Ok(operation) => started.push((*peer, operation)),
-                        Err(error) => drop(failed.insert(*peer, error)),
-                    }
-                }
-            }
-        }
-        // Every result is taken, also after an error, so none stays behind.
-        for (peer, operation) in started {
-            if let Err(error) = self.wait_result(peer, operation, None) {
-                failed.entry(peer).or_insert(error);
-            }
-        }
-        let first = targets.iter().find_map(|(peer, _)| failed.remove(peer));
-        first.map_or(Ok(()), Err)
     }
 }
