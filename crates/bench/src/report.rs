@@ -18,10 +18,11 @@ const SCHEMA: u32 = 1;
 
 /// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
 /// case has the figure. `-j` prints all figures.
-const COLUMNS: [(&str, &str, f64); 38] = [
+const COLUMNS: [(&str, &str, f64); 39] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("unordered_goodput_bps", "unord. Mb/s", 1e6),
     ("ordered_goodput_bps", "ord. Mb/s", 1e6),
+    ("synchronous_goodput_bps", "sync. Mb/s", 1e6),
     ("unordered_p99_us", "unord. p99 us", 1.0),
     ("ordered_p99_us", "ord. p99 us", 1.0),
     ("put_median_us", "put us", 1.0),

@@ -202,7 +202,12 @@ pub fn goodput(
     bytes: usize,
     time: Duration,
 ) -> Result<f64, WindError> {
-    let bytes = bytes.clamp(1, REGION_BYTES);
+    let bytes_max = match stream {
+        Stream::Messages(_) => usize::MAX,
+        Stream::Puts => REGION_BYTES,
+    };
+    let bytes = bytes.clamp(1, bytes_max);
+    let limit = Some(LIMIT.max(time));
     let began = Instant::now();
     let mut sent = 0_u64;
     while began.elapsed() < time {
@@ -210,7 +215,10 @@ pub fn goodput(
         for _ in 0..(16_384 / bytes).max(1) {
             match stream {
                 Stream::Messages(class) => {
-                    node.send_bytes(peer, class, vec![DISCARD; bytes])?;
+                    let message = node.send_bytes(peer, class, vec![DISCARD; bytes])?;
+                    if class == Class::Synchronous {
+                        node.wait_placed(peer, message, limit)?;
+                    }
                 }
                 Stream::Puts => {
                     let put = Operation::Put(vec![1; bytes]);
@@ -220,13 +228,9 @@ pub fn goodput(
             sent += bytes as u64;
         }
         // What waits at the end must not take longer than what was measured.
-        node.drain(
-            peer,
-            BACKLOG_BYTES.max(4 * bytes as u64),
-            Some(LIMIT.max(time)),
-        )?;
+        node.drain(peer, BACKLOG_BYTES.max(4 * bytes as u64), limit)?;
     }
-    node.flush(peer, Some(LIMIT.max(time)))?;
+    node.flush(peer, limit)?;
     Ok(sent as f64 / began.elapsed().as_secs_f64())
 }
 

@@ -226,6 +226,7 @@ pub fn goodput(args: &MeasureArgs) -> anyhow::Result<()> {
         for (name, stream) in [
             ("ordered", Stream::Messages(Class::Ordered)),
             ("unordered", Stream::Messages(Class::Unordered)),
+            ("synchronous", Stream::Messages(Class::Synchronous)),
             ("put", Stream::Puts),
         ] {
             if args.only.as_ref().is_some_and(|only| only != name) {
