@@ -527,7 +527,7 @@ fn eventfd() -> Result<EventFd, WindError> {
 
 /// Connects to the daemon whose program executes the requests of peers, as the settings want it.
 fn join(socket: &LinkSocket, config: &Config) -> Result<Option<Client>, WindError> {
-    let fits = config.datagram_bytes_max <= KERNEL_DATAGRAM_BYTES_MAX;
+    let fits = config.datagram_bytes <= KERNEL_DATAGRAM_BYTES_MAX;
     let may_join = config.seal != Seal::Encrypt && fits;
     if config.rung == Rung::User || (config.rung == Rung::Auto && !may_join) {
         return Ok(None);
@@ -540,7 +540,7 @@ fn join(socket: &LinkSocket, config: &Config) -> Result<Option<Client>, WindErro
     if !fits {
         return Err(refused(format!(
             "datagrams of {} bytes; it takes at most {KERNEL_DATAGRAM_BYTES_MAX}",
-            config.datagram_bytes_max
+            config.datagram_bytes
         )));
     }
     let port = socket.local_address().map(|address| address.port());

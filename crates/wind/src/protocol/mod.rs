@@ -24,6 +24,7 @@ mod model;
 mod operations;
 mod outbox;
 mod outgoing;
+mod path_mtu;
 mod pressure;
 mod ranges;
 mod recovery;

@@ -13,6 +13,10 @@ pub const ITEM_COST_BYTES: u64 = 64;
 /// shorter messages join a batch.
 const CUT_BYTES_MIN: usize = 256;
 
+/// A segment is not cut for lack of credit up to this length: more credit comes before the present
+/// one is used up. A longer one, for a path that carries it, might never get as much at once.
+const UNCUT_BYTES: usize = 2048;
+
 /// Longest body of a batch, in bytes. It is cut between messages to fill packets.
 const BATCH_BYTES_MAX: usize = 16 << 10;
 
@@ -218,6 +222,8 @@ impl Outgoing {
         }
         let room = room.checked_sub(Segment::head_bytes(self.class, self.mode, start))?;
         let whole = (end - start) as usize;
+        let first_cost = if start == 0 { ITEM_COST_BYTES } else { 0 };
+        let affordable = usize::try_from(credit_bytes.saturating_sub(first_cost));
         let bytes = match &self.form {
             Form::Diff(cuts) => {
                 // An empty diff has one empty part.
@@ -226,13 +232,12 @@ impl Outgoing {
                 (part <= room).then_some(part)?
             }
             _ => {
-                let bytes = whole.min(room);
+                let bytes_max = affordable.unwrap_or(usize::MAX).max(UNCUT_BYTES);
+                let bytes = whole.min(room.min(bytes_max));
                 (bytes == whole || bytes >= CUT_BYTES_MIN).then_some(bytes)?
             }
         };
-        let first_cost = if start == 0 { ITEM_COST_BYTES } else { 0 };
         let cost = first_cost + bytes as u64;
-        // A segment is not cut for lack of credit: more comes before the present one is used up.
         (cost <= credit_bytes).then_some((start..start + bytes as u32, cost))
     }
 

@@ -106,6 +106,12 @@ impl Window {
         self.bytes
     }
 
+    /// Sets the length of a datagram.
+    pub fn set_unit(&mut self, unit_bytes: u64) {
+        self.unit_bytes = unit_bytes;
+        self.bytes = self.bytes.max(LEAST_DATAGRAMS * unit_bytes);
+    }
+
     /// Takes the acknowledgement of `acked_bytes` bytes up to packet `highest`. `next` is the
     /// number of the next packet, `is_limited` states whether the window limited the sender.
     pub fn on_ack(

@@ -2,9 +2,9 @@
 
 use super::Endpoint;
 use super::peer::{Candidate, Dial, InitName};
-use super::terms::{Event, Lost, PeerId};
+use super::terms::{Config, Event, Lost, PeerId};
 use crate::protocol::handshake::{self, Initiator, Params};
-use crate::protocol::session::{ACK_DELAY_STATED_NS, Session};
+use crate::protocol::session::{ACK_DELAY_STATED_NS, Session, Terms};
 use crate::protocol::wire::Header;
 use std::hash::Hash;
 
@@ -57,7 +57,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     /// would overflow the port. A peer gets the rest when its first packet arrives.
     fn first_grant_bytes(&self) -> u64 {
         let peers = self.peers.len().max(1) as u64;
-        let least = u64::from(self.config.datagram_bytes_max);
+        let least = u64::from(self.config.datagram_bytes);
         let share = self.config.budget_bytes / (64 * peers);
         share.max(least).min(self.config.first_bytes)
     }
@@ -91,7 +91,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        if remote.seal != self.config.seal {
+        if !is_usable(&self.config, &remote) {
             return;
         }
         // Both sides dial at the same time: the Init of the lower epoch counts, and the other side
@@ -105,9 +105,8 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let session = Session::new(
             remote,
             &keys,
-            self.config.seal,
+            terms(&self.config),
             own.granted_bytes,
-            self.config.message_bytes_max,
             DIAL_NS,
             now_ns,
         );
@@ -154,7 +153,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let Some((remote, keys)) = dial.initiator.finish(reply) else {
             return;
         };
-        if remote.seal != self.config.seal {
+        if !is_usable(&self.config, &remote) {
             return;
         }
         // A Reply does not say which Init it answers. The path's first sample replaces this guess.
@@ -164,9 +163,8 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let mut session = Session::new(
             remote,
             &keys,
-            self.config.seal,
+            terms(&self.config),
             dial.granted_bytes,
-            self.config.message_bytes_max,
             rtt_ns,
             now_ns,
         );
@@ -226,5 +224,20 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         if is_own && peer.dial.is_none() {
             self.dial(id, now_ns);
         }
+    }
+}
+
+/// Returns whether a session with these parameters of a peer works: its packets are sealed as those
+/// of this side, and it receives the operations of this side, which are not cut.
+fn is_usable(config: &Config, remote: &Params) -> bool {
+    remote.seal == config.seal && remote.datagram_bytes_max >= config.datagram_bytes
+}
+
+fn terms(config: &Config) -> Terms {
+    Terms {
+        seal: config.seal,
+        message_bytes_max: config.message_bytes_max,
+        datagram_bytes: config.datagram_bytes,
+        datagram_bytes_max: config.datagram_bytes_max,
     }
 }

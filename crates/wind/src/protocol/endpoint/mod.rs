@@ -72,11 +72,11 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         let budget = Budget::new(
             config.budget_bytes,
             config.first_bytes,
-            config.datagram_bytes_max,
+            config.datagram_bytes,
         );
         Self {
             next_index: config.epoch as u32,
-            pressure: Pressure::new(config.budget_bytes, config.datagram_bytes_max),
+            pressure: Pressure::new(config.budget_bytes, config.datagram_bytes),
             config,
             peers: BTreeMap::new(),
             addresses: HashMap::new(),
@@ -162,7 +162,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
 
     /// Returns the bytes of a datagram that a record may have.
     fn room_bytes(&self) -> usize {
-        usize::from(self.config.datagram_bytes_max)
+        usize::from(self.config.datagram_bytes)
             - HEADER_BYTES
             - self.config.seal.tag_bytes()
             - STATE_BYTES
@@ -310,6 +310,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             Kind::Unknown => self.handle_unknown(from, &header, now_ns),
             Kind::Request => self.handle_request(from, &header, datagram, regions, now_ns),
             Kind::Response => self.handle_response(&header, datagram, now_ns),
+            Kind::PathProbe | Kind::PathReply => self.handle_path(&header, datagram),
         }
     }
 

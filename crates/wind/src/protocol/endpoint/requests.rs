@@ -109,4 +109,15 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         }
         self.touch(id);
     }
+
+    /// Handles a path probe, or the reply to one.
+    pub(super) fn handle_path(&mut self, header: &Header, packet: &mut [u8]) {
+        let known = self.indices.get(&header.receiver).copied();
+        let peer = known.and_then(|id| Some((id, self.peers.get_mut(&id)?)));
+        let Some((id, peer)) = peer else { return };
+        let session = peer.session.as_mut();
+        if session.is_some_and(|session| session.handle_path(header, packet).is_ok()) {
+            self.touch(id);
+        }
+    }
 }

@@ -67,7 +67,10 @@ pub struct Config {
     pub epoch: u64,
     /// Protection of packets. Both sides have the same.
     pub seal: Seal,
-    /// Longest datagram, in bytes.
+    /// Longest datagram that every path carries, in bytes. Operations are never longer.
+    pub datagram_bytes: u16,
+    /// Longest datagram that is received, and sent where the path carries it (`path_mtu.rs`), in
+    /// bytes.
     pub datagram_bytes_max: u16,
     /// Bytes that all peers together may send without a further grant (`credit.rs`).
     pub budget_bytes: u64,
@@ -89,13 +92,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns settings for datagrams that fit a frame of 1500 bytes over IPv6.
+    /// Returns settings for paths that carry 1452 bytes, a frame of 1500 bytes over IPv6, and for
+    /// datagrams of up to 8972 bytes, a frame of 9000 bytes over IPv4.
     pub fn new(secret: Secret, epoch: u64) -> Self {
         Self {
             secret,
             epoch,
             seal: Seal::Encrypt,
-            datagram_bytes_max: 1452,
+            datagram_bytes: 1452,
+            datagram_bytes_max: 8972,
             budget_bytes: 2 << 20,
             first_bytes: 64 << 10,
             message_bytes_max: 64 << 20,

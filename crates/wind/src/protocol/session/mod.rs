@@ -1,5 +1,6 @@
 //! A session with one peer: packets, acknowledgements, credit, messages and operations.
 
+mod path;
 mod requests;
 mod transmit;
 
@@ -8,6 +9,7 @@ use crate::protocol::inbox::{Delivered, Inbox, Limits, Violation};
 use crate::protocol::model::{Operation, Place, Refused, Regions};
 use crate::protocol::operations::Executed;
 use crate::protocol::outbox::Outbox;
+use crate::protocol::path_mtu::PathMtu;
 use crate::protocol::ranges::Ranges;
 use crate::protocol::recovery::{Outcome, Part, Recovery};
 use crate::protocol::requests::Sender;
@@ -39,17 +41,6 @@ const QUIET_NS: u64 = 600_000_000_000;
 
 /// Low bits of that time, 69 s, which are set so that few packets change it.
 const QUIET_GRAIN_NS: u64 = (1 << 36) - 1;
-
-/// Bytes that are worth a system call while others are in flight: a dozen datagrams.
-const CALL_BYTES: u64 = 16 << 10;
-
-/// Bytes of a stream that are worth a system call, with the costs of its messages: 256 messages of
-/// 64 bytes. Fitted to `wind-goodput`.
-const STREAM_CALL_BYTES: u64 = 32 << 10;
-
-/// Time since the last packet after which a message is alone, in ns: it waits for no others. A
-/// sender of more messages than this fills packets.
-const LONE_NS: u64 = 50_000;
 
 /// Ranges of packet numbers that are remembered. Older ones count as received.
 const RECEIVED_RANGES_MAX: usize = 4 * ACK_RANGES_MAX;
@@ -102,6 +93,19 @@ pub enum Unusable {
     Ack,
 }
 
+/// Settings of this side.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Protection of packets.
+    pub seal: Seal,
+    /// Longest message that is received, in bytes.
+    pub message_bytes_max: u32,
+    /// Longest datagram that every path carries, in bytes.
+    pub datagram_bytes: u16,
+    /// Longest datagram that is sent, in bytes.
+    pub datagram_bytes_max: u16,
+}
+
 /// Values of which the peer needs the current one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Dirty {
@@ -122,6 +126,9 @@ pub struct Session {
     may_request: bool,
     recovery: Recovery,
     window: Window,
+    mtu: PathMtu,
+    /// Number of a path probe of the peer that is to be answered.
+    path_reply: Option<u64>,
     /// Messages and operations of this side.
     pub outbox: Outbox,
     inbox: Inbox,
@@ -162,12 +169,14 @@ impl Session {
     pub fn new(
         remote: Params,
         keys: &Keys,
-        seal: Seal,
+        terms: Terms,
         granted_bytes: u64,
-        message_bytes_max: u32,
         rtt_ns: u64,
         now_ns: u64,
     ) -> Self {
+        let seal = terms.seal;
+        let bytes_max = terms.datagram_bytes_max.min(remote.datagram_bytes_max);
+        let mtu = PathMtu::new(terms.datagram_bytes, bytes_max);
         let ack_delay_ns = u64::from(remote.ack_delay_us) * 1000;
         Self {
             remote,
@@ -176,7 +185,9 @@ impl Session {
             tag_bytes: seal.tag_bytes(),
             may_request: seal != Seal::Encrypt,
             recovery: Recovery::new(Rtt::new(rtt_ns), ack_delay_ns),
-            window: Window::new(remote.datagram_bytes_max.into()),
+            window: Window::new(mtu.bytes().into()),
+            mtu,
+            path_reply: None,
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             executed: Executed::default(),
@@ -196,7 +207,7 @@ impl Session {
             look_at_ns: None,
             rejections: BTreeMap::new(),
             rejections_to_send: VecDeque::new(),
-            message_bytes_max,
+            message_bytes_max: terms.message_bytes_max,
             missing: 0,
             heard_at_ns: now_ns,
             is_closing: false,
@@ -204,9 +215,9 @@ impl Session {
         }
     }
 
-    /// Returns the bytes of a packet that a record may have which is not cut.
+    /// Returns the bytes of a packet of any path that a record may have which is not cut.
     pub fn room_bytes(&self) -> usize {
-        usize::from(self.remote.datagram_bytes_max) - HEADER_BYTES - self.tag_bytes - STATE_BYTES
+        usize::from(self.mtu.base_bytes()) - HEADER_BYTES - self.tag_bytes - STATE_BYTES
     }
 
     /// Returns the credit that the peer has used, and the bytes of it that are not delivered.
@@ -237,28 +248,6 @@ impl Session {
     /// message.
     pub fn is_awaited(&self) -> bool {
         self.dirty.placed || self.executed.is_ready() || !self.rejections_to_send.is_empty()
-    }
-
-    /// Returns whether a message that was just submitted should be sent at once: nothing is in
-    /// flight, whose acknowledgement would send it, and it is not of a stream; nothing was sent for
-    /// [`LONE_NS`]; or enough waits for a batch that the window takes. Acknowledgements send
-    /// smaller ones.
-    pub fn is_worth_sending(&self, is_stream: bool, now_ns: u64) -> bool {
-        let in_flight_bytes = self.recovery.in_flight_bytes();
-        let has_room = self.room_in_window_bytes() >= CALL_BYTES.min(self.window.bytes() / 2);
-        let call_bytes = if is_stream {
-            STREAM_CALL_BYTES
-        } else {
-            CALL_BYTES
-        };
-        (in_flight_bytes == 0 && !is_stream)
-            || (has_room && self.outbox.waiting_bytes() >= call_bytes)
-            || now_ns >= self.recovery.eliciting_at_ns() + LONE_NS
-    }
-
-    fn room_in_window_bytes(&self) -> u64 {
-        let in_flight_bytes = self.recovery.in_flight_bytes();
-        self.window.bytes().saturating_sub(in_flight_bytes)
     }
 
     /// Returns the estimate of the round trip.
@@ -480,6 +469,7 @@ impl Session {
             let rtt = &self.recovery.rtt;
             self.window
                 .on_ack(outcome.arrived_bytes, highest, next, rtt, is_limited);
+            self.mtu.on_arrived(outcome.arrived_bytes);
         }
         self.apply(outcome);
         Ok(())
@@ -581,6 +571,9 @@ impl Session {
             parts.into_iter().for_each(|part| self.send_again(part));
             if self.recovery.probes() == 2 {
                 self.window.on_silence(self.recovery.next());
+                if self.mtu.on_timeout(now_ns) {
+                    self.window.set_unit(self.mtu.bytes().into());
+                }
             }
         }
     }

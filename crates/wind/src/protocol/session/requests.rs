@@ -76,7 +76,7 @@ impl Session {
     pub(super) fn begin_requests(&mut self) {
         if self.requests.is_none() && self.may_request {
             let rtt_ns = self.rtt().smoothed_ns();
-            let datagram_bytes = self.remote.datagram_bytes_max;
+            let datagram_bytes = self.mtu.base_bytes();
             self.requests = Some(Box::new(Sender::new(rtt_ns, datagram_bytes)));
         }
     }

@@ -2,6 +2,7 @@
 
 mod congestion;
 mod history;
+mod path_mtu;
 mod presence;
 mod requests;
 mod sharing;

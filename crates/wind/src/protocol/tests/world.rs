@@ -47,6 +47,8 @@ pub struct World {
     pub rate: f64,
     /// One-way time, in ns.
     pub delay_ns: u64,
+    /// Longest datagram that the network carries, in bytes.
+    pub mtu_bytes: usize,
     /// Bytes that fit the port in front of a receiver.
     pub port_bytes: u64,
     /// Datagrams that the port dropped.
@@ -73,6 +75,7 @@ impl World {
             link_free_ns: vec![0; count],
             rate: 1.25,
             delay_ns: DELAY_NS,
+            mtu_bytes: 1452,
             port_bytes: 1 << 20,
             dropped: 0,
             flights: BinaryHeap::new(),
@@ -88,7 +91,7 @@ impl World {
     fn launch(&mut self, from: usize, to: usize, datagram: &[u8]) {
         self.sent += 1;
         // An address that nobody has, as a forged one.
-        if to >= self.endpoints.len() {
+        if to >= self.endpoints.len() || datagram.len() > self.mtu_bytes {
             return;
         }
         let copies = 1 + usize::from(self.rng.f64() < self.faults.duplication);

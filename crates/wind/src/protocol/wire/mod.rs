@@ -44,16 +44,22 @@ pub enum Kind {
     Request = 5,
     /// Answers to requests.
     Response = 6,
+    /// Padding, which finds out whether the path carries a datagram of this length.
+    PathProbe = 7,
+    /// Reply to a path probe, with its number.
+    PathReply = 8,
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Init,
         Self::Reply,
         Self::Data,
         Self::Unknown,
         Self::Request,
         Self::Response,
+        Self::PathProbe,
+        Self::PathReply,
     ];
 }
 
@@ -93,8 +99,8 @@ pub struct Header {
     pub flags: Flags,
     /// Index of the session at the receiver.
     pub receiver: u32,
-    /// Packet number, from 0 for each session. Requests have numbers of their own, and a response
-    /// has that of the last request that it answers.
+    /// Packet number, from 0 for each session. Requests and path probes have numbers of their own;
+    /// a response has that of the last request that it answers, and a path reply that of the probe.
     pub number: u64,
 }
 

@@ -156,7 +156,7 @@ impl Node {
         let state = self.state();
         let address = state.endpoint.address(*peer)?;
         let config = state.endpoint.config();
-        let datagram_bytes = config.datagram_bytes_max.min(DATAGRAM_BYTES_MAX);
+        let datagram_bytes = config.datagram_bytes.min(DATAGRAM_BYTES_MAX);
         let head_bytes = HEADER_BYTES + config.seal.tag_bytes();
         // A packet is repaired by one put.
         let packet_bytes =
