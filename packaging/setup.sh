@@ -57,6 +57,7 @@ command:mpicc.mpich                       libmpich-dev    tests: the other MPI l
 command:mpirun.mpich                      mpich           tests: the other MPI library
 command:gfortran                          gfortran        tests: MPI from Fortran
 file:/usr/include/rdma/providers/fi_prov.h libfabric-dev  tests: the libfabric provider
+command:ucx_perftest                      ucx-utils       bench: UCX as a rival
 command:fi_pingpong                       libfabric-bin   tests: libfabric's own programs
 command:hpcc                              hpcc            tests: an independent MPI application
 python:numpy                              python3-numpy   tests: collectives on arrays

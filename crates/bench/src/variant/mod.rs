@@ -93,6 +93,8 @@ pub enum Variant {
     MpiOneSided,
     /// Open MPI's OpenSHMEM over TCP.
     Oshmem,
+    /// UCX over TCP, both sides polling.
+    Ucx,
     /// Open MPI over libfabric with the provider `kumi`, encrypted.
     MpiFabricKumi,
     /// Open MPI over libfabric with its provider for TCP.
@@ -101,7 +103,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -134,6 +136,7 @@ impl Variant {
         Self::TcpSpin,
         Self::MpiOneSided,
         Self::Oshmem,
+        Self::Ucx,
         Self::MpiFabricKumi,
         Self::MpiFabricTcp,
     ];
@@ -173,6 +176,7 @@ impl Variant {
             Self::TcpSpin => "tcp-spin",
             Self::MpiOneSided => "mpi-one-sided",
             Self::Oshmem => "oshmem",
+            Self::Ucx => "ucx",
             Self::MpiFabricKumi => "mpi-fabric-kumi",
             Self::MpiFabricTcp => "mpi-fabric-tcp",
         }
@@ -286,6 +290,7 @@ impl<'a> Running<'a> {
             | Variant::TcpSpin
             | Variant::MpiOneSided
             | Variant::Oshmem
+            | Variant::Ucx
             | Variant::MpiFabricTcp => {}
             Variant::MpiFabricKumi => wind::start_fabric(&mut running)?,
             variant if wind::is_wind(variant) => wind::start(&mut running)?,
@@ -455,7 +460,7 @@ mod tests {
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
              kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, wind, wind-spin, \
              wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
-             mpi-fabric-kumi, mpi-fabric-tcp"
+             ucx, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

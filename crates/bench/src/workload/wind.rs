@@ -1,8 +1,9 @@
 //! Wind and its rivals: times of exchanges and goodput, size by size.
 
-use super::{Context, Measurement, mpi};
+use super::processors::bound;
+use super::{Context, Measurement, mpi, ucx};
+use crate::hosts::COMMAND_SECONDS_MAX;
 use crate::hosts::background::Background;
-use crate::hosts::{COMMAND_SECONDS_MAX, Hosts};
 use crate::sample::Figures;
 use crate::variant::{Running, Variant};
 use anyhow::Context as _;
@@ -55,9 +56,6 @@ pub struct Traffic<'a> {
     pub target: Target,
 }
 
-/// Processors of the two ends in a lab, whose hosts share one machine.
-const PROCESSORS: [&str; 2] = ["0", "1"];
-
 /// Runs the measurement.
 pub fn measure(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
@@ -68,6 +66,7 @@ pub fn measure(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<Ve
     };
     let text = match running.variant {
         Variant::MpiOneSided | Variant::Oshmem => one_sided(context, traffic)?,
+        Variant::Ucx => return ucx::measure(context, traffic.sizes_bytes),
         Variant::Udp | Variant::UdpSpin | Variant::TcpSpin | Variant::Cubic => {
             raw(context, traffic)?
         }
@@ -91,16 +90,6 @@ pub fn measurement(line: &str) -> anyhow::Result<Measurement> {
         figures: figures.collect::<Figures>(),
         series: None,
     })
-}
-
-/// Returns `argv` bound to the processor of an end, in a lab.
-fn bound<'a>(hosts: &dyn Hosts, end: usize, argv: &[&'a str]) -> Vec<&'a str> {
-    let mut bound = Vec::new();
-    if hosts.kind() == "lab" {
-        bound.extend(["taskset", "-c", PROCESSORS[end]]);
-    }
-    bound.extend(argv);
-    bound
 }
 
 fn sizes(traffic: Traffic<'_>) -> Vec<String> {
