@@ -2,10 +2,11 @@
 
 use crate::request::{Request, RequestedOperation, WorkError};
 use kumi_coll::{
-    Operation, Plan, PlanError, Program, Step, Vector, all_gather, all_reduce, all_to_all,
+    Action, Operation, Plan, PlanError, Program, Step, Vector, all_gather, all_reduce, all_to_all,
     broadcast, gather_by_turns, reduce, reduce_scatter, scatter,
 };
 use kumi_topo::Network;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Rank plan, and the location of its blocks in the caller's memory.
@@ -17,6 +18,8 @@ pub(crate) struct RankPlan {
     /// Caller's block number and offset in that block, by block number of the plan. `None` if the
     /// numbers are equal: a table of all pairs of ranks would be longer than the rank plan itself.
     caller_blocks: Option<Vec<(u64, u64)>>,
+    /// Steps of an all-to-all that send a chunk before the last one of its block.
+    inner_steps: HashSet<usize>,
     pub predicted_s: f64,
 }
 
@@ -48,6 +51,7 @@ impl RankPlan {
         caller_blocks: Option<Vec<(u64, u64)>>,
     ) -> Self {
         Self {
+            inner_steps: inner_steps(&program, plan.operation),
             program: Arc::new(program),
             operation: plan.operation,
             ranks,
@@ -75,13 +79,34 @@ impl RankPlan {
         }
     }
 
+    /// Returns whether the receiver of the chunk that a step sends needs it at once.
+    pub fn is_due(&self, step: usize) -> bool {
+        !self.inner_steps.contains(&step)
+    }
+
     /// Returns the approximate memory use, in bytes.
     pub fn memory_bytes(&self) -> usize {
         // A step has one or two successors.
         let steps = self.program.steps.len() * (size_of::<Step>() + 2 * size_of::<usize>());
         let block_count = self.caller_blocks.as_ref().map_or(0, Vec::len);
-        steps + block_count * size_of::<(u64, u64)>()
+        let inner_bytes = self.inner_steps.capacity() * size_of::<usize>();
+        steps + block_count * size_of::<(u64, u64)>() + inner_bytes
     }
+}
+
+/// Returns the steps that send a chunk of an all-to-all before the last one of its block. Nobody
+/// passes such a chunk on, so its receiver needs it with the last one only.
+fn inner_steps(program: &Program, operation: Operation) -> HashSet<usize> {
+    if !matches!(operation, Operation::AllToAll | Operation::AllGather) {
+        return HashSet::new();
+    }
+    let is_send = |step: &Step| matches!(step.action, Action::Send | Action::Post);
+    let mut seen = HashSet::new();
+    let sends = program.steps.iter().enumerate().rev();
+    sends
+        .filter(|(_, step)| is_send(step) && !seen.insert((step.peer, step.block)))
+        .map(|(index, _)| index)
+        .collect()
 }
 
 fn plan(network: &Network, request: &Request) -> Result<Plan, PlanError> {

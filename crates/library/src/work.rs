@@ -21,6 +21,8 @@ pub struct CallerStep {
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
+    /// The peer needs the chunk now: it may pass it on, or it is the last one of its block.
+    pub is_due: bool,
 }
 
 /// Progress of one rank in one collective.
@@ -82,6 +84,7 @@ impl Work {
             block,
             offset: block_offset + plan_step.offset,
             bytes: plan_step.bytes,
+            is_due: self.plan.is_due(index),
         };
         Some((index, step))
     }

@@ -73,6 +73,8 @@ pub enum Variant {
     KumiColl,
     /// Collectives of a group by a plan, over Wind.
     KumiCollWind,
+    /// As [`Self::KumiCollWind`], and the kernel of each host executes puts.
+    KumiCollWindKernel,
     /// Wind as a program gets it: encrypted, operations executed by the target's program.
     Wind,
     /// `Wind`, polling instead of sleeping.
@@ -103,7 +105,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -126,6 +128,7 @@ impl Variant {
         Self::KumiLinkTcp,
         Self::KumiColl,
         Self::KumiCollWind,
+        Self::KumiCollWindKernel,
         Self::Wind,
         Self::WindSpin,
         Self::WindPlain,
@@ -166,6 +169,7 @@ impl Variant {
             Self::KumiLinkTcp => "kumi-link-tcp",
             Self::KumiColl => "kumi-coll",
             Self::KumiCollWind => "kumi-coll-wind",
+            Self::KumiCollWindKernel => "kumi-coll-wind-kernel",
             Self::Wind => "wind",
             Self::WindSpin => "wind-spin",
             Self::WindPlain => "wind-plain",
@@ -285,6 +289,11 @@ impl<'a> Running<'a> {
             Variant::Single => {}
             Variant::KumiColl => coll::start(&mut running, "tcp")?,
             Variant::KumiCollWind => coll::start(&mut running, "wind")?,
+            Variant::KumiCollWindKernel => {
+                coll::start(&mut running, "wind")?;
+                let hosts = running.hosts.names().to_vec();
+                wind::execute_in_kernel(&mut running, &hosts)?;
+            }
             Variant::Udp
             | Variant::UdpSpin
             | Variant::TcpSpin
@@ -458,8 +467,8 @@ mod tests {
             "no variant `bonding`; known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, \
              kumi-plain, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, \
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
-             kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, wind, wind-spin, \
-             wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
+             kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, \
+             kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
              ucx, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }

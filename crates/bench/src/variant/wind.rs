@@ -62,12 +62,24 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     }
     running.secret = Some(file);
     if running.variant == Variant::WindKernel {
-        let (kumi, server) = (running.hosts.kumi().to_owned(), running.server().to_owned());
-        let device = running.device.clone();
+        let server = running.server().to_owned();
+        execute_in_kernel(running, &[server])?;
+    }
+    Ok(())
+}
+
+/// Lets the kernels of `hosts` execute operations.
+pub fn execute_in_kernel(running: &mut Running<'_>, hosts: &[String]) -> anyhow::Result<()> {
+    let kumi = running.hosts.kumi().to_owned();
+    let device = running.device.clone();
+    for (index, host) in hosts.iter().enumerate() {
         let up = [kumi.as_str(), "wind", "up", &device];
-        running
-            .act(&server, &up, &[&kumi, "wind", "down"])
-            .context("cannot let the kernel execute operations")?;
+        // The hosts of a lab share one daemon.
+        let done = match running.hosts.kind() {
+            "lab" if index > 0 => running.hosts.run(host, &up).map(drop),
+            _ => running.act(host, &up, &[&kumi, "wind", "down"]),
+        };
+        done.context("cannot let the kernel execute operations")?;
     }
     Ok(())
 }

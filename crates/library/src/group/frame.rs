@@ -118,6 +118,12 @@ pub enum Kind {
     Chunk = 16,
     /// Point-to-point message `number`.
     Message = 17,
+    /// Over Wind: the peer may put chunks into a ring of `number` bytes. Its place follows.
+    Landing = 18,
+    /// Over Wind: chunks have been put into the ring. Their lengths follow.
+    Landed = 19,
+    /// Over Wind: chunks up to position `number` of the ring have been taken.
+    Freed = 20,
 }
 
 /// Header of a frame.
@@ -147,6 +153,24 @@ impl Header {
         bytes
     }
 
+    /// Parses a header of a message of Wind.
+    pub fn parse_wind(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let kinds = [Kind::Chunk, Kind::Landing, Kind::Landed, Kind::Freed];
+        let kind = kinds.into_iter().find(|kind| *kind as u8 == bytes[0])?;
+        Self::with_kind(kind, bytes)
+    }
+
+    fn with_kind(kind: Kind, bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let header = Self {
+            kind,
+            term: u32_at(bytes, 4),
+            sequence: u64::from_le_bytes(array_at(bytes, 8)),
+            number: u64::from_le_bytes(array_at(bytes, 16)),
+            bytes: u64::from_le_bytes(array_at(bytes, 24)),
+        };
+        (bytes[1..4] == [0; 3]).then_some(header)
+    }
+
     /// Parses a header of a connection. Returns `None` if its kind does not belong there or its
     /// body is too long.
     pub fn parse(bytes: &[u8; HEADER_BYTES], channel: Channel) -> Option<Self> {
@@ -156,13 +180,7 @@ impl Header {
             (Channel::Control, number) => control_kind(number)?,
             _ => return None,
         };
-        let header = Self {
-            kind,
-            term: u32_at(bytes, 4),
-            sequence: u64::from_le_bytes(array_at(bytes, 8)),
-            number: u64::from_le_bytes(array_at(bytes, 16)),
-            bytes: u64::from_le_bytes(array_at(bytes, 24)),
-        };
+        let header = Self::with_kind(kind, bytes)?;
         let has_body = matches!(
             kind,
             Kind::Request | Kind::Disagree | Kind::Lost | Kind::Vote | Kind::Offer | Kind::Refuse
@@ -174,7 +192,7 @@ impl Header {
             },
             Channel::Chunks | Channel::Messages => true,
         };
-        (is_valid && bytes[1..4] == [0; 3]).then_some(header)
+        is_valid.then_some(header)
     }
 }
 

@@ -115,7 +115,7 @@ impl Listening {
         };
         let wind = match config.transport {
             Transport::Tcp => None,
-            Transport::Wind => Some(
+            Transport::Wind | Transport::WindPuts => Some(
                 wind_links::bind(&local_addresses)
                     .map_err(system("cannot open a UDP socket for KUMI_TRANSPORT=wind"))?,
             ),
@@ -186,7 +186,8 @@ impl Listening {
         let (join_promise, join_ticket) = Promise::new();
         let wind = self.wind.map(|socket| {
             let secret = secret(&self.config);
-            WindLinks::new(socket, &cards, &secret, &self.local_addresses)
+            let puts_always = self.config.transport == Transport::WindPuts;
+            WindLinks::new(socket, &cards, &secret, &self.local_addresses, puts_always)
         });
         let wind = wind.transpose();
         let wind = wind.map_err(|error| GroupError::Argument(error.to_string()))?;

@@ -68,7 +68,7 @@ fn run_ranks_hidden<T: Send>(
     hidden: &[usize],
     body: impl Fn(Group) -> T + Sync,
 ) -> Vec<T> {
-    let transports = [Transport::Tcp, Transport::Wind].into_iter();
+    let transports = [Transport::Tcp, Transport::Wind, Transport::WindPuts].into_iter();
     transports
         .flat_map(|transport| run_ranks_over(transport, ranks, hidden, &body))
         .collect()

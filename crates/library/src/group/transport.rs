@@ -6,8 +6,11 @@ pub enum Transport {
     /// A TCP connection in each direction of a pair.
     #[default]
     Tcp,
-    /// Messages of Wind, on one UDP socket per rank.
+    /// Wind, on one UDP socket per rank: puts where the receiver's kernel executes them, and
+    /// messages elsewhere.
     Wind,
+    /// As Wind, with puts everywhere.
+    WindPuts,
 }
 
 /// Variable with the transport of a job's groups.
@@ -22,17 +25,18 @@ impl Transport {
         match variable(VARIABLE).as_deref() {
             None | Some("tcp") => Ok(Self::Tcp),
             Some("wind") => Ok(Self::Wind),
+            Some("wind-puts") => Ok(Self::WindPuts),
             Some(other) => Err(format!(
-                "invalid {VARIABLE} `{other}`: expected tcp or wind"
+                "invalid {VARIABLE} `{other}`: expected tcp, wind or wind-puts"
             )),
         }
     }
 
-    /// Returns the setting of the variable, for messages.
+    /// Returns the setting of the variable that a rank needs to join, for messages.
     pub fn setting(self) -> String {
         let name = match self {
             Self::Tcp => "tcp",
-            Self::Wind => "wind",
+            Self::Wind | Self::WindPuts => "wind",
         };
         format!("{VARIABLE}={name}")
     }
@@ -53,9 +57,10 @@ mod tests {
         assert_eq!(read(None), Ok(Transport::Tcp));
         assert_eq!(read(Some("tcp")), Ok(Transport::Tcp));
         assert_eq!(read(Some("wind")), Ok(Transport::Wind));
+        assert_eq!(read(Some("wind-puts")), Ok(Transport::WindPuts));
         assert_eq!(
             read(Some("rdma")),
-            Err("invalid KUMI_TRANSPORT `rdma`: expected tcp or wind".to_owned())
+            Err("invalid KUMI_TRANSPORT `rdma`: expected tcp, wind or wind-puts".to_owned())
         );
     }
 }

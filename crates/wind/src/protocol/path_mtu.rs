@@ -15,7 +15,7 @@ const LENGTHS: [u16; 5] = [1472, 4044, 8852, 8952, 8972];
 
 /// Bytes that arrive before the first probe, and after a lost one: the path is in use for more than
 /// a few messages.
-const USED_BYTES: u64 = 64 << 10;
+const USED_BYTES: u32 = 64 << 10;
 
 /// Probes of one length that are lost before it counts as too long (RFC 8899, `MAX_PROBES`).
 const ATTEMPTS_MAX: u8 = 3;
@@ -27,25 +27,19 @@ const RAISE_NS: u64 = 600_000_000_000;
 const LOST_ROUND_TRIPS: u64 = 4;
 const LOST_NS: u64 = 10_000_000;
 
-/// A probe without a reply.
-#[derive(Debug, Clone, Copy)]
-struct Probe {
-    number: u64,
-    bytes: u16,
-    at_ns: u64,
-}
-
-/// The longest datagram of a path.
+/// The longest datagram of a path. Small, because each idle session has one.
 #[derive(Debug)]
 pub struct PathMtu {
     base: u16,
     bytes: u16,
     bytes_max: u16,
-    used_bytes: u64,
-    /// Number of the next probe.
-    next: u64,
-    probe: Option<Probe>,
+    /// Length of the probe without a reply, or 0.
+    probe_bytes: u16,
     attempts: u8,
+    used_bytes: u32,
+    /// Number of the next probe.
+    next: u32,
+    probe_at_ns: u64,
     not_before_ns: u64,
 }
 
@@ -57,10 +51,11 @@ impl PathMtu {
             base,
             bytes: base,
             bytes_max,
+            probe_bytes: 0,
+            attempts: 0,
             used_bytes: 0,
             next: 0,
-            probe: None,
-            attempts: 0,
+            probe_at_ns: 0,
             not_before_ns: 0,
         }
     }
@@ -77,44 +72,41 @@ impl PathMtu {
 
     /// Records that bytes have arrived.
     pub fn on_arrived(&mut self, bytes: u64) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.used_bytes = self.used_bytes.saturating_add(bytes);
     }
 
     /// Begins a probe, if one is due. Returns its number and length.
     pub fn take_probe(&mut self, rtt_ns: u64, now_ns: u64) -> Option<(u64, u16)> {
         let lost_ns = LOST_ROUND_TRIPS * rtt_ns + LOST_NS;
-        let is_lost = |probe: &mut Probe| now_ns >= probe.at_ns + lost_ns;
-        if self.probe.take_if(is_lost).is_some() {
+        if self.probe_bytes > 0 && now_ns >= self.probe_at_ns + lost_ns {
             self.note_lost(now_ns);
         }
         let is_due = self.used_bytes >= USED_BYTES && now_ns >= self.not_before_ns;
-        if self.probe.is_some() || !is_due {
+        if self.probe_bytes > 0 || !is_due {
             return None;
         }
         let mut longer = LENGTHS.into_iter().filter(|bytes| *bytes > self.bytes);
         let bytes = longer.next().filter(|bytes| *bytes <= self.bytes_max)?;
         let number = self.next;
-        self.next += 1;
-        self.probe = Some(Probe {
-            number,
-            bytes,
-            at_ns: now_ns,
-        });
-        Some((number, bytes))
+        // No number is used twice.
+        self.next = self.next.checked_add(1)?;
+        (self.probe_bytes, self.probe_at_ns) = (bytes, now_ns);
+        Some((number.into(), bytes))
     }
 
     /// Takes the reply to a probe. Returns whether datagrams may be longer now.
     pub fn on_reply(&mut self, number: u64) -> bool {
-        let probe = self.probe.take_if(|probe| probe.number == number);
-        if let Some(probe) = probe {
-            self.bytes = probe.bytes;
-            self.attempts = 0;
+        let is_awaited = self.probe_bytes > 0 && number.checked_add(1) == Some(self.next.into());
+        if is_awaited {
+            self.bytes = self.probe_bytes;
+            (self.probe_bytes, self.attempts) = (0, 0);
         }
-        probe.is_some()
+        is_awaited
     }
 
     fn note_lost(&mut self, now_ns: u64) {
-        self.used_bytes = 0;
+        (self.probe_bytes, self.used_bytes) = (0, 0);
         self.attempts += 1;
         if self.attempts == ATTEMPTS_MAX {
             self.attempts = 0;
@@ -129,8 +121,7 @@ impl PathMtu {
             return false;
         }
         self.bytes = self.base;
-        self.probe = None;
-        self.used_bytes = 0;
+        (self.probe_bytes, self.used_bytes) = (0, 0);
         self.not_before_ns = now_ns.saturating_add(RAISE_NS);
         true
     }
@@ -147,7 +138,7 @@ mod tests {
         let mut probes = Vec::new();
         for at in 0..100 {
             let now_ns = at * 2 * LOST_NS;
-            mtu.on_arrived(USED_BYTES);
+            mtu.on_arrived(USED_BYTES.into());
             let Some((number, bytes)) = mtu.take_probe(RTT_NS, now_ns) else {
                 continue;
             };
@@ -188,7 +179,7 @@ mod tests {
     #[test]
     fn path_mtu__little_traffic__is_not_probed() {
         let mut mtu = PathMtu::new(1452, 9000);
-        mtu.on_arrived(USED_BYTES - 1);
+        mtu.on_arrived(u64::from(USED_BYTES) - 1);
         assert_eq!(mtu.take_probe(RTT_NS, 0), None);
     }
 
@@ -199,7 +190,7 @@ mod tests {
         assert!(mtu.on_timeout(7));
         assert_eq!(mtu.bytes(), 1452);
         assert!(!mtu.on_timeout(8));
-        mtu.on_arrived(USED_BYTES);
+        mtu.on_arrived(USED_BYTES.into());
         assert_eq!(mtu.take_probe(RTT_NS, RAISE_NS), None);
         let probe = mtu.take_probe(RTT_NS, RAISE_NS + 7);
         assert_eq!(probe.map(|probe| probe.1), Some(1472));

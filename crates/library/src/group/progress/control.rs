@@ -171,7 +171,7 @@ impl Progress {
         }
     }
 
-    fn handle_ack(&mut self, member: usize, header: Header) -> bool {
+    pub(super) fn handle_ack(&mut self, member: usize, header: Header) -> bool {
         match &mut self.active {
             Some(active) if active.sequence == header.sequence => {
                 active.job.acknowledge(member, header.number)

@@ -342,6 +342,11 @@ impl Progress {
             }
             self.handle_commands();
             self.advance();
+            // What has arrived while this rank sent is announced by no event.
+            while self.take_from_node() {
+                self.advance();
+            }
+            self.tell_idle_on_wind();
             self.check_liveness(now);
         }
     }

@@ -2,8 +2,8 @@
 
 use super::Progress;
 use super::data::Destination;
-use crate::group::frame::Header;
-use crate::group::wind_links::WindLinks;
+use crate::group::frame::{Header, Kind};
+use crate::group::wind_links::{Chunk, WindLinks};
 use kumi_coll::Action;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::Epoll;
@@ -33,7 +33,22 @@ impl Progress {
     /// Receives chunks, and sends those for which there is room now.
     pub(super) fn turn_wind(&mut self) {
         let Some(wind) = &mut self.wind else { return };
-        for (peer, result) in wind.turn() {
+        wind.turn();
+        self.take_from_node();
+        let waiting = self.wind.as_ref().map(WindLinks::waiting);
+        for peer in waiting.unwrap_or_default() {
+            self.flush_wind(peer);
+        }
+    }
+
+    /// Takes what the node has received, also while it sent. Returns whether there was something.
+    pub(super) fn take_from_node(&mut self) -> bool {
+        let Some(wind) = &mut self.wind else {
+            return false;
+        };
+        let arrivals = wind.take_arrived();
+        let mut has_taken = !arrivals.is_empty();
+        for (peer, result) in arrivals {
             self.peers[peer].received_at = Instant::now();
             match result {
                 Ok(()) => self.deliver_wind(peer),
@@ -42,6 +57,43 @@ impl Progress {
         }
         let waiting = self.wind.as_ref().map(WindLinks::waiting);
         for peer in waiting.unwrap_or_default() {
+            has_taken |= self.acknowledge_put(peer);
+        }
+        has_taken
+    }
+
+    /// Takes the chunks that have been put as acknowledged. Returns whether there was one.
+    fn acknowledge_put(&mut self, peer: usize) -> bool {
+        let put = self.wind.as_mut().map(|wind| wind.take_put(peer));
+        let headers = match put.unwrap_or_else(|| Ok(Vec::new())) {
+            Ok(headers) => headers,
+            Err(reason) => {
+                self.lose(peer, reason);
+                return true;
+            }
+        };
+        let has_put = !headers.is_empty();
+        let Some(member) = self.member(peer) else {
+            return has_put;
+        };
+        for header in headers {
+            if header.term == self.membership.term() {
+                let ack = Header {
+                    kind: Kind::Ack,
+                    number: 1,
+                    ..header
+                };
+                // Only chunks that this rank has sent are counted.
+                let _ = self.handle_ack(member, ack);
+            }
+        }
+        has_put
+    }
+
+    /// Tells peers of chunks on which this rank may wait.
+    pub(super) fn tell_idle_on_wind(&mut self) {
+        let told = self.wind.as_mut().map(WindLinks::tell_idle);
+        for peer in told.unwrap_or_default() {
             self.flush_wind(peer);
         }
     }
@@ -64,21 +116,33 @@ impl Progress {
             };
             let destination = self.find_destination(member, &header);
             match destination {
-                Destination::Unknown => return,
+                Destination::Unknown => break,
                 Destination::Mismatch(step) => return self.note_mismatch(member, &header, &step),
                 Destination::Discard | Destination::Step(_) => {}
             }
-            let chunk = self.wind.as_mut().and_then(|wind| wind.take(peer));
-            let current = chunk.zip(self.active.as_mut());
-            let (Destination::Step(step), Some((chunk, active))) = (destination, current) else {
-                continue;
-            };
-            if step.action == Action::Receive {
-                active.job.destination(&step).copy_from_slice(&chunk.data);
-            }
-            active.job.complete_chunk(member, &chunk.data);
-            self.peers[peer].unacked_chunks += 1;
+            self.take_from_wind(peer, member, destination);
         }
+        // The peer may wait for room in its ring.
+        self.flush_wind(peer);
+    }
+
+    /// Takes the next chunk of a peer to its destination.
+    fn take_from_wind(&mut self, peer: usize, member: usize, destination: Destination) {
+        let Self { wind, active, .. } = self;
+        let Some(wind) = wind else { return };
+        let needs_ack = wind.front(peer).is_some_and(Chunk::needs_ack);
+        let (Destination::Step(step), Some(active)) = (destination, active) else {
+            return wind.take_into(peer, &mut []);
+        };
+        let mut scratch = Vec::new();
+        if step.action == Action::Receive {
+            wind.take_into(peer, active.job.destination(&step));
+        } else {
+            scratch.resize(step.bytes as usize, 0);
+            wind.take_into(peer, &mut scratch);
+        }
+        active.job.complete_chunk(member, &scratch);
+        self.peers[peer].unacked_chunks += u64::from(needs_ack);
     }
 
     fn next_on_wind(&self, peer: usize) -> Option<Header> {

@@ -20,7 +20,7 @@ fn rank__running_ahead_of_the_others__waits_after_about_1000_collectives() {
         );
         group.start(call).unwrap().wait(None).unwrap().map(drop)
     };
-    for transport in [Transport::Tcp, Transport::Wind] {
+    for transport in [Transport::Tcp, Transport::Wind, Transport::WindPuts] {
         let completed = AtomicU64::new(0);
         run_ranks_over(transport, 2, &[], |group| {
             if group.rank() == 1 {

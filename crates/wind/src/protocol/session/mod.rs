@@ -5,7 +5,7 @@ mod requests;
 mod transmit;
 
 use crate::protocol::handshake::{Keys, Params};
-use crate::protocol::inbox::{Delivered, Inbox, Limits, Violation};
+use crate::protocol::inbox::{self, Delivered, Inbox, Limits, Violation};
 use crate::protocol::model::{Operation, Place, Refused, Regions};
 use crate::protocol::operations::Executed;
 use crate::protocol::outbox::Outbox;
@@ -435,6 +435,15 @@ impl Session {
     /// Delivers the ordered messages whose turn has come.
     fn advance(&mut self, regions: &mut dyn Regions, out: &mut Vec<Happening>) {
         let executed = self.executed_without_gap();
+        self.advance_to(executed, regions, out);
+    }
+
+    fn advance_to(
+        &mut self,
+        executed: inbox::Executed,
+        regions: &mut dyn Regions,
+        out: &mut Vec<Happening>,
+    ) {
         let mut delivered = Vec::new();
         self.inbox.advance(executed, regions, &mut delivered);
         self.note_delivered(delivered, out);

@@ -169,9 +169,11 @@ impl Session {
         if self.served.is_none() {
             return;
         }
-        self.advance(regions, out);
-        let executed = self.executed_without_gap().requests;
-        let waits = self.inbox.waits_for_requests(executed);
+        // With one count for both: the kernel may execute the request meanwhile, and a message that
+        // no look delivers would wait for the next packet.
+        let executed = self.executed_without_gap();
+        self.advance_to(executed, regions, out);
+        let waits = self.inbox.waits_for_requests(executed.requests);
         let pause_ns = (self.rtt().smoothed_ns() / 4).max(LOOK_NS);
         let next_ns = self.look_at_ns.filter(|at_ns| *at_ns > now_ns);
         self.look_at_ns = waits.then(|| next_ns.unwrap_or(now_ns + pause_ns));

@@ -6,7 +6,7 @@ use crate::protocol::endpoint::{Event, PeerId};
 use crate::protocol::model::{Atomic, Class, Operation};
 use crate::protocol::{SLOT_WORDS, SlotMemory};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn slots() -> Arc<dyn SlotMemory> {
     let words: Vec<AtomicU64> = std::iter::repeat_with(AtomicU64::default)
@@ -152,13 +152,28 @@ fn ordered_message__after_requests__is_delivered_after_their_execution() {
     }
 }
 
-#[test]
-fn ordered_message__after_a_request_that_only_the_kernel_sees__is_delivered_soon() {
+/// Slots whose first request the kernel executes at the given access, as it may at any moment.
+struct Racing {
+    words: Arc<dyn SlotMemory>,
+    left: AtomicU64,
+}
+
+impl SlotMemory for Racing {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        if index == 0 && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.words.word(0).store(1 << 8, Ordering::Release);
+        }
+        self.words.word(index)
+    }
+}
+
+/// Sends an ordered message after a request that reaches only the kernel, whose slots are `shared`.
+/// Returns the network and the requester's name of the request.
+fn message_after_request(shared: Arc<dyn SlotMemory>) -> (World, u64) {
     let mut world = World::new(2, 3, Faults::NONE, |_| {});
     connected(&mut world);
     let peer = world.endpoints[1].connect(0, world.now_ns).unwrap();
-    let shared = slots();
-    world.endpoints[1].serve_requests(peer, Arc::clone(&shared));
+    world.endpoints[1].serve_requests(peer, shared);
     let from = world.endpoints[0].connect(1, world.now_ns).unwrap();
     let end_ns = world.now_ns + SECOND;
     while !world.endpoints[0].sends_requests(from) {
@@ -167,27 +182,57 @@ fn ordered_message__after_a_request_that_only_the_kernel_sees__is_delivered_soon
     let name = world.endpoints[0]
         .operate(from, at(0), Operation::Put(vec![1]))
         .unwrap();
-    // The request reaches the kernel only, which executes it 2 ms later.
     let mut request = Vec::new();
     world.endpoints[0].poll_transmit(world.now_ns, &mut request);
     world.endpoints[0]
         .send(from, plain(Class::Ordered, vec![7]))
         .unwrap();
-    let mut is_delivered = false;
-    let mut note = |_: &World, index: usize, event: Event| {
-        is_delivered |= index == 1 && matches!(event, Event::Message(..));
-        is_delivered
-    };
+    (world, name)
+}
+
+fn is_delivered(_: &World, index: usize, event: Event) -> bool {
+    index == 1 && matches!(event, Event::Message(..))
+}
+
+#[test]
+fn ordered_message__after_a_request_that_only_the_kernel_sees__is_delivered_soon() {
+    let shared = slots();
+    let (mut world, name) = message_after_request(Arc::clone(&shared));
     // Meanwhile the requester's probe must not reach the program.
     let before_ns = world.now_ns + MS / 10;
-    assert!(
-        !world.run_until(before_ns, &mut note),
-        "delivered too early"
-    );
+    let is_early = world.run_until(before_ns, is_delivered);
+    assert!(!is_early, "delivered too early");
     let state = shared.word(0);
-    state.store(1 << 8, std::sync::atomic::Ordering::Release);
-    assert!(world.run_until(before_ns + MS, &mut note), "not delivered");
+    state.store(1 << 8, Ordering::Release);
+    let is_soon = world.run_until(before_ns + MS, is_delivered);
+    assert!(is_soon, "not delivered");
     assert_eq!(name & 1, 1, "the operation was a request");
+}
+
+/// Within a time in which no other packet arrives: the requester's probes would hide a message that
+/// is forgotten.
+#[test]
+fn ordered_message__whose_request_is_executed_during_a_look__is_delivered_soon() {
+    let mut raced = 0;
+    for access in 1..60 {
+        let shared = Arc::new(Racing {
+            words: slots(),
+            left: AtomicU64::new(access),
+        });
+        let is_executed = || shared.words.word(0).load(Ordering::Relaxed) != 0;
+        let (mut world, _) = message_after_request(Arc::clone(&shared) as Arc<dyn SlotMemory>);
+        let began_ns = world.now_ns;
+        let was_early = is_executed();
+        while !is_executed() && world.now_ns < began_ns + MS / 10 {
+            world.step(u64::MAX);
+        }
+        if !was_early && is_executed() {
+            raced += 1;
+            let end_ns = world.now_ns + MS / 20;
+            assert!(world.run_until(end_ns, is_delivered), "access {access}");
+        }
+    }
+    assert!(raced > 3, "{raced} executions while the message waited");
 }
 
 #[test]
