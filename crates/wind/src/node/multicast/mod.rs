@@ -65,11 +65,11 @@ impl Multicasts {
             let Some(delivery) = endpoint.poll_relay() else {
                 return;
             };
-            match delivery.header.first() {
-                Some(KIND_MIN..) => self
-                    .network
-                    .handle(peer, &delivery, endpoint, regions, now_ns),
-                _ => self.relay.handle(peer, delivery, endpoint, regions, now_ns),
+            if matches!(delivery.header.first(), Some(KIND_MIN..)) {
+                self.network
+                    .handle(peer, &delivery, endpoint, regions, now_ns);
+            } else {
+                let _ = self.relay.handle(peer, delivery, endpoint, regions, now_ns);
             }
         }
     }

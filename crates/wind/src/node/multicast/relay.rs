@@ -158,19 +158,9 @@ impl Relay {
         next.is_some_and(|next| endpoint.unsent_bytes(next) > FORWARD_BYTES_MAX)
     }
 
-    /// Handles a message. One that is not understood is that of a later version, and has no effect.
+    /// Handles a message. Returns `None` for one that is not understood: that of a later version,
+    /// which has no effect.
     pub fn handle(
-        &mut self,
-        from: PeerId,
-        delivery: Delivery,
-        endpoint: &mut Endpoint<SocketAddr>,
-        regions: &mut dyn Regions,
-        now_ns: u64,
-    ) {
-        let _ = self.read(from, delivery, endpoint, regions, now_ns);
-    }
-
-    fn read(
         &mut self,
         from: PeerId,
         delivery: Delivery,

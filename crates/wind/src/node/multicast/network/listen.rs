@@ -2,7 +2,7 @@
 
 use super::CHUNK_PACKETS;
 use super::member::{Arrival, Member};
-use super::wire::{self, Control, Invite, Report, TransferName};
+use super::wire::{self, Control, DATAGRAM_BYTES_MAX, Invite, Report, TransferName};
 use crate::node::{Shared, lock};
 use crate::protocol::{Endpoint, PeerId, Regions, Seal, Secret, check_place, place_bytes};
 use kumi_multilink::secure::{PacketKey, multicast_key};
@@ -23,9 +23,6 @@ use std::time::Duration;
 /// Most transfers in which a node is a member, of all roots and of one.
 const MEMBERS_MAX: usize = 256;
 const MEMBERS_OF_ROOT_MAX: usize = 16;
-
-/// Longest datagram, in bytes.
-const DATAGRAM_BYTES_MAX: usize = 2048;
 
 /// Receives of one turn, so that the node's lock is free again soon.
 const RECEIVES_MAX: usize = 16;
@@ -244,7 +241,10 @@ fn listen(node: &Weak<Shared>, socket: &LinkSocket, bell: &EventFd, group: Socke
             continue;
         }
         for _ in 0..RECEIVES_MAX {
-            if socket.receive(&mut datagrams, DATAGRAM_BYTES_MAX).is_err() {
+            if socket
+                .receive(&mut datagrams, DATAGRAM_BYTES_MAX.into())
+                .is_err()
+            {
                 break;
             }
             for (datagram, _) in datagrams.iter_mut() {

@@ -1,7 +1,8 @@
 //! The call of the program: sends to a group, and repairs.
 
+use super::CHUNK_PACKETS;
 use super::root::{Repair, Root};
-use super::wire::{self, Control, HEADER_BYTES, Invite, PROBE, TransferName};
+use super::wire::{self, Control, DATAGRAM_BYTES_MAX, HEADER_BYTES, Invite, PROBE, TransferName};
 use crate::node::{Node, WindError, random, system};
 use crate::protocol::{Operation, PeerId, Place, Refused};
 use kumi_multilink::secure::{PacketKey, multicast_key};
@@ -11,9 +12,6 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-
-/// Longest datagram to a group, in bytes (`listen.rs`).
-const DATAGRAM_BYTES_MAX: u16 = 2048;
 
 /// Longest batch of datagrams in one system call, in bytes.
 const BATCH_BYTES_MAX: usize = 60_000;
@@ -81,25 +79,22 @@ impl Sending<'_> {
         self.send(self.batch.len());
     }
 
-    /// Sends the chunks that may be sent now. Returns whether there was one.
-    fn send_chunks(&mut self, root: &mut Root, now_ns: impl Fn() -> u64) -> bool {
-        let mut has_sent = false;
+    /// Sends the chunks that may be sent now.
+    fn send_chunks(&mut self, root: &mut Root, now_ns: impl Fn() -> u64) {
         let mut segment_bytes = 0;
         while let Some(packets) = root.take_chunk(now_ns()) {
-            has_sent = true;
             for packet in packets {
                 let start = self.batch.len();
                 self.add(packet, self.range(packet));
                 segment_bytes = segment_bytes.max(self.batch.len() - start);
             }
-            if self.batch.len() + 8 * segment_bytes > BATCH_BYTES_MAX {
+            if self.batch.len() + CHUNK_PACKETS as usize * segment_bytes > BATCH_BYTES_MAX {
                 self.send(segment_bytes);
             }
         }
         if !self.batch.is_empty() {
             self.send(segment_bytes);
         }
-        has_sent
     }
 }
 

@@ -17,6 +17,9 @@ const MAGIC: &[u8; 4] = b"kwm1";
 /// Length of the header of a datagram, in bytes.
 pub const HEADER_BYTES: usize = 4 + 4 + 16;
 
+/// Longest datagram to a group, in bytes.
+pub const DATAGRAM_BYTES_MAX: u16 = 2048;
+
 /// Number of a datagram without data, by which a member finds that it hears the group.
 pub const PROBE: u32 = u32::MAX;
 
