@@ -390,8 +390,10 @@ if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
         'c++ -Wall -Wextra -Werror -I "$bindings/c" -o "$work/in_cc" "$work/in.cc" "$work/libkumi.so.$abi" \
             -Wl,-rpath,"$work" && "$work/in_cc"'
     claims "Groups from C" limit mpirun.openmpi --oversubscribe --allow-run-as-root -np 3 "$work/groups"
-    claims "Groups from C over Wind" limit mpirun.openmpi --oversubscribe --allow-run-as-root -np 3 \
-        env KUMI_TRANSPORT=wind "$work/groups"
+    for transport in wind wind-puts; do
+        claims "Groups from C over $transport" limit mpirun.openmpi --oversubscribe --allow-run-as-root -np 3 \
+            env KUMI_TRANSPORT=$transport "$work/groups"
+    done
     if command -v fi_pingpong >/dev/null && [ -e /usr/include/rdma/providers/fi_prov.h ]; then
         # shellcheck source=bindings/tests/libfabric.sh
         . "$here/libfabric.sh"

@@ -18,7 +18,7 @@ const SCHEMA: u32 = 1;
 
 /// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
 /// case has the figure. `-j` prints all figures.
-const COLUMNS: [(&str, &str, f64); 39] = [
+const COLUMNS: [(&str, &str, f64); 41] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("unordered_goodput_bps", "unord. Mb/s", 1e6),
     ("ordered_goodput_bps", "ord. Mb/s", 1e6),
@@ -28,9 +28,11 @@ const COLUMNS: [(&str, &str, f64); 39] = [
     ("put_median_us", "put us", 1.0),
     ("get_median_us", "get us", 1.0),
     ("echo_median_us", "echo us", 1.0),
+    ("echo_mean_us", "echo mean us", 1.0),
     ("faults", "faults", 1.0),
     ("half_round_trip_median_us", "half RTT us", 1.0),
     ("half_round_trip_p99_us", "p99 us", 1.0),
+    ("half_round_trip_mean_us", "half mean us", 1.0),
     ("burst_median_us", "burst ms", 1e3),
     ("burst_p99_us", "p99 ms", 1e3),
     ("burst_ideal_us", "ideal ms", 1e3),

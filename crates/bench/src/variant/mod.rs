@@ -97,6 +97,10 @@ pub enum Variant {
     Oshmem,
     /// UCX over TCP, both sides polling.
     Ucx,
+    /// libfabric's own program with the provider `kumi`, encrypted.
+    FabricKumi,
+    /// libfabric's own program with its provider for TCP.
+    FabricTcp,
     /// Open MPI over libfabric with the provider `kumi`, encrypted.
     MpiFabricKumi,
     /// Open MPI over libfabric with its provider for TCP.
@@ -105,7 +109,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -140,6 +144,8 @@ impl Variant {
         Self::MpiOneSided,
         Self::Oshmem,
         Self::Ucx,
+        Self::FabricKumi,
+        Self::FabricTcp,
         Self::MpiFabricKumi,
         Self::MpiFabricTcp,
     ];
@@ -181,6 +187,8 @@ impl Variant {
             Self::MpiOneSided => "mpi-one-sided",
             Self::Oshmem => "oshmem",
             Self::Ucx => "ucx",
+            Self::FabricKumi => "fabric-kumi",
+            Self::FabricTcp => "fabric-tcp",
             Self::MpiFabricKumi => "mpi-fabric-kumi",
             Self::MpiFabricTcp => "mpi-fabric-tcp",
         }
@@ -300,8 +308,9 @@ impl<'a> Running<'a> {
             | Variant::MpiOneSided
             | Variant::Oshmem
             | Variant::Ucx
+            | Variant::FabricTcp
             | Variant::MpiFabricTcp => {}
-            Variant::MpiFabricKumi => wind::start_fabric(&mut running)?,
+            Variant::FabricKumi | Variant::MpiFabricKumi => wind::start_fabric(&mut running)?,
             variant if wind::is_wind(variant) => wind::start(&mut running)?,
             Variant::Rr => round_robin::start(&mut running, false)?,
             Variant::RrTuned => round_robin::start(&mut running, true)?,
@@ -469,7 +478,7 @@ mod tests {
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
              kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, \
              kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
-             ucx, mpi-fabric-kumi, mpi-fabric-tcp"
+             ucx, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

@@ -7,11 +7,13 @@ mod datagram_bursts_end;
 mod discovered;
 mod ends;
 mod explained;
+mod fabric;
 pub mod flow;
 pub mod flow_ends;
 mod integrity;
 mod integrity_ends;
 pub mod link_bytes;
+mod listener;
 pub mod mpi;
 pub mod mpi_programs;
 mod neighbours;
@@ -249,6 +251,8 @@ pub enum Carrier {
     Tcp,
     /// Open MPI's `MPI_Send` and `MPI_Recv`.
     Mpi,
+    /// Tagged messages of libfabric, between two `fi_pingpong`.
+    Fabric,
 }
 
 /// Context of a workload's run.
@@ -337,6 +341,7 @@ impl Workload {
                 match over {
                     Carrier::Tcp => pingpong::measure(context, sizes_bytes),
                     Carrier::Mpi => mpi::measure(context, sizes_bytes),
+                    Carrier::Fabric => fabric::measure(context, sizes_bytes),
                 }
             }
             Self::Burst {

@@ -1,12 +1,12 @@
 //! UCX over TCP: times by its own program, `ucx_perftest`.
 
+use super::listener::wait_for_listener;
 use super::processors::bound;
 use super::{Context, Measurement};
 use crate::hosts::COMMAND_SECONDS_MAX;
 use crate::hosts::background::Background;
 use crate::sample::Figures;
 use anyhow::Context as _;
-use std::time::Duration;
 
 /// Port of the target.
 const PORT: &str = "5411";
@@ -61,23 +61,10 @@ fn median_us(context: &Context<'_>, test: &str, bytes: u64) -> anyhow::Result<f6
     ];
     let address = running.server_address.as_str();
     let ask = [&common[..], &[address], &options].concat();
-    wait_for_listener(context)?;
+    wait_for_listener(context, "ucx_perftest", PORT, "ucx-utils")?;
     let text = hosts.run(running.client(), &bound(hosts, 0, &ask))?;
     server.finish()?;
     let last = text.trim().lines().last().unwrap_or_default();
     let median = last.split(',').nth(1).and_then(|field| field.parse().ok());
     median.with_context(|| format!("ucx_perftest printed no times: {text}"))
-}
-
-/// Waits until the target listens, which it does not say.
-fn wait_for_listener(context: &Context<'_>) -> anyhow::Result<()> {
-    let running = context.running;
-    for _ in 0..100 {
-        let sockets = running.hosts.run(running.server(), &["ss", "-tln"])?;
-        if sockets.contains(&format!(":{PORT} ")) {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    anyhow::bail!("ucx_perftest does not listen on port {PORT}; is `ucx-utils` installed?")
 }

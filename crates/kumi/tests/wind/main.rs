@@ -1,5 +1,6 @@
 //! Wind between hosts of a lab.
 
+mod groups;
 mod kernel;
 mod killed;
 
