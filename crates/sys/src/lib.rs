@@ -4,6 +4,7 @@
 
 pub mod bpf;
 pub mod datagrams;
+pub mod faults;
 pub mod fork;
 pub mod netlink;
 pub mod netns;
@@ -16,4 +17,5 @@ pub mod speed;
 pub mod tap;
 pub mod tcp;
 pub mod termination;
+pub mod tracked_memory;
 pub mod udp;
