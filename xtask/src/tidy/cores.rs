@@ -9,12 +9,13 @@ use super::{File, Finding};
 const UNSAFE_CRATES: [&str; 2] = ["crates/sys/", "crates/library/"];
 
 /// Code that sees no clock, socket, thread, environment or file.
-const CORES: [&str; 5] = [
+const CORES: [&str; 6] = [
     "crates/multilink/src/",
     "crates/ri2n/src/protocol/",
     "crates/lab/src/model/",
     "crates/coll/src/",
     "crates/wind/src/protocol/",
+    "crates/dsm/src/protocol/",
 ];
 
 /// Words that show I/O in a core, and the replacement for each.

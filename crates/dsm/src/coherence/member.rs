@@ -1,0 +1,140 @@
+//! A node: what the program calls, and what messages do.
+
+use super::error::DsmError;
+use super::pages::{Fabric, Pages, Region, View};
+use crate::protocol::{Call, Engine, Placement, Violation};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A node of a job.
+pub struct Member<F, V> {
+    fabric: F,
+    engine: Mutex<Engine>,
+    pages: Pages<V>,
+}
+
+impl<F: Fabric, V: View> Member<F, V> {
+    /// Returns node `me` of `nodes`.
+    ///
+    /// # Panics
+    /// Panics if there is no such node.
+    pub fn new(fabric: F, me: usize, nodes: usize) -> Self {
+        Self {
+            fabric,
+            engine: Mutex::new(Engine::new(me, nodes)),
+            pages: Pages::new(me, nodes),
+        }
+    }
+
+    /// Returns the way to the other nodes.
+    pub fn fabric(&self) -> &F {
+        &self.fabric
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the engine, and sends what follows. Messages leave in the order of their making,
+    /// because the engine stays locked.
+    fn act<T>(&self, change: impl FnOnce(&mut Engine) -> T) -> Result<T, DsmError> {
+        let mut engine = self.engine();
+        let result = change(&mut engine);
+        while let Some((to, message)) = engine.poll_transmit() {
+            self.fabric.send(to, message)?;
+        }
+        Ok(result)
+    }
+
+    /// Handles a message of another node.
+    ///
+    /// # Errors
+    /// It breaks the protocol, or an answer cannot be sent.
+    pub fn handle(&self, from: usize, message: &[u8]) -> Result<(), DsmError> {
+        Ok(self.act(|engine| engine.handle(from, message))??)
+    }
+
+    /// Waits until `take` returns a value.
+    fn wait<T>(&self, mut take: impl FnMut(&mut Engine) -> Option<T>) -> Result<T, DsmError> {
+        let taken = Mutex::new(None);
+        let take = Mutex::new(&mut take);
+        self.fabric.wait(&|| {
+            let mut take = take.lock().unwrap_or_else(PoisonError::into_inner);
+            let value = take(&mut self.engine());
+            let is_done = value.is_some();
+            *taken.lock().unwrap_or_else(PoisonError::into_inner) = value;
+            is_done
+        })?;
+        let value = taken.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(value.expect("the wait ends with a value"))
+    }
+
+    /// Makes a call that all nodes make, and returns the data of each.
+    ///
+    /// # Errors
+    /// The nodes made different calls, or one is lost.
+    pub fn exchange(&self, call: Call) -> Result<Vec<Vec<u8>>, DsmError> {
+        self.act(|engine| engine.start_exchange(call))?;
+        Ok(self.wait(Engine::take_exchange)??)
+    }
+
+    /// Adds a region, with the same number and placement on all nodes.
+    ///
+    /// # Errors
+    /// There is no memory for twins.
+    pub fn add_region(&self, view: V, placement: Placement) -> Result<Arc<Region<V>>, DsmError> {
+        let added = self.pages.add(view, placement);
+        added.map_err(|source| DsmError::System {
+            what: "cannot map memory for copies of pages",
+            source,
+        })
+    }
+
+    /// Waits until all nodes have called it. What any of them wrote before is seen by all.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn barrier(&self) -> Result<(), DsmError> {
+        let written = self.pages.flush(&self.fabric)?;
+        self.act(|engine| {
+            engine.close_interval(written);
+            engine.start_barrier();
+        })?;
+        let data = self.wait(Engine::take_exchange)??;
+        let others = self.engine().end_barrier(&data)?;
+        self.pages.invalidate(&self.fabric, &others)
+    }
+
+    /// Takes a lock. What its holders before wrote until they released it is seen.
+    ///
+    /// # Errors
+    /// This node holds it, or waits for it already; or a node is lost.
+    pub fn lock(&self, lock: u32) -> Result<(), DsmError> {
+        self.act(|engine| engine.acquire(lock))??;
+        let others = self.wait(|engine| engine.take_grant(lock))?;
+        self.pages.invalidate(&self.fabric, &others)
+    }
+
+    /// Releases a lock.
+    ///
+    /// # Errors
+    /// This node does not hold it, or a node is lost.
+    pub fn unlock(&self, lock: u32) -> Result<(), DsmError> {
+        if !self.engine().is_held(lock) {
+            return Err(Violation::NotHeld(lock).into());
+        }
+        let written = self.pages.flush(&self.fabric)?;
+        self.act(|engine| {
+            engine.close_interval(written);
+            engine.release(lock)
+        })??;
+        Ok(())
+    }
+
+    /// Makes a page valid that the program has accessed, and opens it.
+    ///
+    /// # Errors
+    /// The page's home is lost.
+    pub fn fault(&self, region: &Region<V>, page: usize) -> Result<(), DsmError> {
+        self.pages.fault(&self.fabric, region, page)
+    }
+}

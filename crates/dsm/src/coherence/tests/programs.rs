@@ -1,0 +1,115 @@
+//! Random programs without data races. The oracle is one array, changed at each write.
+
+use super::world::{Program, run};
+use crate::coherence::PAGE_BYTES;
+use crate::protocol::Placement;
+use std::sync::Mutex;
+
+const PAGES: usize = 12;
+
+/// Locks of a program. Each guards bytes of its own, spread over all pages.
+const LOCKS: usize = 3;
+
+/// Bytes that a program uses on each page: neighbours, so that all share pages.
+const BYTES_PER_PAGE: usize = 24;
+
+fn placement(rng: &mut fastrand::Rng, nodes: usize) -> Placement {
+    match rng.u8(..3) {
+        0 => Placement::Blocks,
+        1 => Placement::Cyclic(rng.u32(1..4)),
+        _ => Placement::On(rng.u16(..nodes as u16)),
+    }
+}
+
+/// Returns the owner of a byte in a phase: it alone may write it and read it, without a lock.
+/// `None` if all may read it and none writes.
+fn owner(seed: u64, phase: u64, byte: usize, nodes: usize) -> Option<usize> {
+    let mut rng = fastrand::Rng::with_seed(seed ^ phase << 32 ^ (byte as u64) << 8);
+    rng.bool().then(|| rng.usize(..nodes))
+}
+
+/// Returns the lock of a byte, if it has one.
+fn lock_of(byte: usize) -> Option<usize> {
+    let lock = byte % (LOCKS + 2);
+    (lock < LOCKS).then_some(lock)
+}
+
+fn place(byte: usize) -> usize {
+    byte / BYTES_PER_PAGE * PAGE_BYTES + 100 + byte % BYTES_PER_PAGE
+}
+
+fn check(oracle: &Mutex<Vec<u8>>, program: &Program, byte: usize) {
+    let expected = oracle.lock().unwrap()[byte];
+    let found = program.read(place(byte));
+    // The read may have let others run; nobody may have changed this byte meanwhile.
+    assert_eq!(found, expected, "byte {byte} on node {}", program.me);
+}
+
+fn change(oracle: &Mutex<Vec<u8>>, program: &Program, byte: usize, value: u8) {
+    program.write(place(byte), value);
+    oracle.lock().unwrap()[byte] = value;
+}
+
+fn phase(seed: u64, phase: u64, nodes: usize, program: &Program, oracle: &Mutex<Vec<u8>>) {
+    let me = program.me as u64;
+    let mut rng = fastrand::Rng::with_seed(seed ^ (phase << 16) ^ me << 56);
+    let bytes = PAGES * BYTES_PER_PAGE;
+    for _ in 0..rng.usize(..40) {
+        let byte = rng.usize(..bytes);
+        if let Some(lock) = lock_of(byte) {
+            program.member.lock(lock as u32).unwrap();
+            for _ in 0..rng.usize(1..4) {
+                let byte = byte / (LOCKS + 2) * (LOCKS + 2) + lock;
+                let byte = (byte + (LOCKS + 2) * rng.usize(..3)) % (bytes - bytes % (LOCKS + 2));
+                check(oracle, program, byte);
+                if rng.bool() {
+                    change(oracle, program, byte, rng.u8(..));
+                }
+                if rng.u8(..4) == 0 {
+                    program.pause();
+                }
+            }
+            program.member.unlock(lock as u32).unwrap();
+            continue;
+        }
+        match owner(seed, phase, byte, nodes) {
+            None => check(oracle, program, byte),
+            Some(owner) if owner == program.me => {
+                check(oracle, program, byte);
+                change(oracle, program, byte, rng.u8(..));
+            }
+            Some(_) => {}
+        }
+        if rng.u8(..8) == 0 {
+            program.pause();
+        }
+    }
+}
+
+fn run_random(seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let nodes = rng.usize(1..7);
+    let phases = rng.u64(1..6);
+    let placement = placement(&mut rng, nodes);
+    let oracle = Mutex::new(vec![0; PAGES * BYTES_PER_PAGE]);
+    run(seed, nodes, PAGES, placement, |program| {
+        for number in 0..phases {
+            phase(seed, number, nodes, program, &oracle);
+            program.member.barrier().unwrap();
+        }
+        for byte in 0..PAGES * BYTES_PER_PAGE {
+            check(&oracle, program, byte);
+        }
+        program.member.barrier().unwrap();
+    });
+}
+
+/// `KUMI_DSM_SEEDS` sets the number of programs.
+#[test]
+fn programs__random_without_races__read_what_one_memory_would_have() {
+    let seeds = std::env::var("KUMI_DSM_SEEDS").ok();
+    let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
+    for seed in 0..seeds {
+        run_random(seed);
+    }
+}

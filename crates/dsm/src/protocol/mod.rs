@@ -1,0 +1,23 @@
+//! The protocol between nodes: no clock, socket or thread. Messages are arguments and results.
+//!
+//! ```text
+//!   Engine ── who has written what
+//!     ├─ intervals   pages written between two releases, and vector clocks
+//!     ├─ exchange    barriers and other calls of all nodes: dissemination
+//!     └─ locks       queues that pass on from node to node
+//! ```
+
+mod engine;
+mod error;
+mod exchange;
+mod intervals;
+mod locks;
+mod placement;
+pub(crate) mod spans;
+mod wire;
+
+pub use engine::Engine;
+pub use error::{Malformed, Mismatch, Violation};
+pub use exchange::Call;
+pub use placement::Placement;
+pub use spans::Span;

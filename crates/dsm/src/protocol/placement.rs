@@ -1,0 +1,35 @@
+//! Homes of the pages of a region.
+
+/// Rule by which pages get their homes. The same on all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// A contiguous block of pages for each node, of equal lengths.
+    Blocks,
+    /// This many pages for each node in turn.
+    Cyclic(u32),
+    /// All pages on one node.
+    On(u16),
+}
+
+impl Placement {
+    /// Returns the home of a page of a region of `pages` pages, on `nodes` nodes.
+    pub fn home(self, page: u32, pages: u32, nodes: usize) -> usize {
+        match self {
+            Self::Blocks => {
+                let block = pages.div_ceil(nodes as u32).max(1);
+                ((page / block) as usize).min(nodes - 1)
+            }
+            Self::Cyclic(count) => (page / count.max(1)) as usize % nodes,
+            Self::On(node) => usize::from(node).min(nodes - 1),
+        }
+    }
+
+    /// Returns a number and a parameter that stand for the rule on the wire.
+    pub fn to_wire(self) -> (u8, u32) {
+        match self {
+            Self::Blocks => (0, 0),
+            Self::Cyclic(count) => (1, count),
+            Self::On(node) => (2, u32::from(node)),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Messages between nodes. All numbers are big-endian.
+//!
+//! ```text
+//! exchange: | 1 | sequence (32) | round (8)  | count (16) | count × blob |
+//! request:  | 2 | lock (32)                  | clock |
+//! forward:  | 3 | lock (32) | requester (16) | clock |
+//! grant:    | 4 | lock (32)                  | intervals |
+//!
+//! blob:      | node (16) | length (32) | bytes |
+//! clock:     nodes × number (32)
+//! intervals: | count (32) | count × ( writer (16), number (32), spans (32), spans × span ) |
+//! span:      | first (32) | count (32) |
+//! ```
+
+use super::error::Malformed;
+use super::intervals::{Clock, Interval};
+use super::spans::Span;
+
+/// A message to another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Blobs of some nodes, in a round of an exchange.
+    Exchange {
+        sequence: u32,
+        round: u8,
+        blobs: Vec<(u16, Vec<u8>)>,
+    },
+    /// Asks the manager for a lock.
+    Request { lock: u32, clock: Clock },
+    /// Tells the last one in the queue of a lock who comes after it.
+    Forward {
+        lock: u32,
+        requester: u16,
+        clock: Clock,
+    },
+    /// Passes the lock on, with the intervals that the next holder does not know.
+    Grant { lock: u32, intervals: Vec<Interval> },
+}
+
+impl Message {
+    /// Appends the message to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Exchange {
+                sequence,
+                round,
+                blobs,
+            } => {
+                out.push(1);
+                out.extend(sequence.to_be_bytes());
+                out.push(*round);
+                out.extend((blobs.len() as u16).to_be_bytes());
+                for (node, bytes) in blobs {
+                    out.extend(node.to_be_bytes());
+                    out.extend((bytes.len() as u32).to_be_bytes());
+                    out.extend(bytes);
+                }
+            }
+            Self::Request { lock, clock } => {
+                out.push(2);
+                out.extend(lock.to_be_bytes());
+                push_clock(clock, out);
+            }
+            Self::Forward {
+                lock,
+                requester,
+                clock,
+            } => {
+                out.push(3);
+                out.extend(lock.to_be_bytes());
+                out.extend(requester.to_be_bytes());
+                push_clock(clock, out);
+            }
+            Self::Grant { lock, intervals } => {
+                out.push(4);
+                out.extend(lock.to_be_bytes());
+                push_intervals(intervals, out);
+            }
+        }
+    }
+
+    /// Reads a message of a job of `nodes` nodes.
+    ///
+    /// # Errors
+    /// It is truncated, has bytes left over, or an unknown kind.
+    pub fn decode(bytes: &[u8], nodes: usize) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let message = reader.message(nodes).ok_or(Malformed(bytes.len()))?;
+        match reader.0 {
+            [] => Ok(message),
+            _ => Err(Malformed(bytes.len())),
+        }
+    }
+}
+
+fn push_clock(clock: &Clock, out: &mut Vec<u8>) {
+    out.extend(clock.0.iter().flat_map(|number| number.to_be_bytes()));
+}
+
+/// Appends intervals.
+pub fn push_intervals(intervals: &[Interval], out: &mut Vec<u8>) {
+    out.extend((intervals.len() as u32).to_be_bytes());
+    for interval in intervals {
+        out.extend(interval.writer.to_be_bytes());
+        out.extend(interval.number.to_be_bytes());
+        out.extend((interval.pages.len() as u32).to_be_bytes());
+        for span in &interval.pages {
+            out.extend(span.first.to_be_bytes());
+            out.extend(span.count.to_be_bytes());
+        }
+    }
+}
+
+/// Reads intervals that fill `bytes`.
+pub fn read_intervals(bytes: &[u8]) -> Option<Vec<Interval>> {
+    let mut reader = Reader(bytes);
+    let intervals = reader.intervals()?;
+    reader.0.is_empty().then_some(intervals)
+}
+
+/// Bytes that are left to read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn clock(&mut self, nodes: usize) -> Option<Clock> {
+        let numbers = (0..nodes).map(|_| self.number());
+        Some(Clock(numbers.collect::<Option<_>>()?))
+    }
+
+    // A list grows as its items are read, so a count beyond the bytes allocates nothing.
+    fn intervals(&mut self) -> Option<Vec<Interval>> {
+        let mut intervals = Vec::new();
+        for _ in 0..self.number()? {
+            let (writer, number) = (self.short()?, self.number()?);
+            let mut pages = Vec::new();
+            for _ in 0..self.number()? {
+                let (first, count) = (self.number()?, self.number()?);
+                first.checked_add(count).filter(|_| count > 0)?;
+                pages.push(Span { first, count });
+            }
+            intervals.push(Interval {
+                writer,
+                number,
+                pages,
+            });
+        }
+        Some(intervals)
+    }
+
+    fn message(&mut self, nodes: usize) -> Option<Message> {
+        Some(match self.byte()? {
+            1 => {
+                let (sequence, round) = (self.number()?, self.byte()?);
+                let mut blobs = Vec::new();
+                for _ in 0..self.short()? {
+                    let (node, length) = (self.short()?, self.number()?);
+                    blobs.push((node, self.bytes(length as usize)?.to_vec()));
+                }
+                Message::Exchange {
+                    sequence,
+                    round,
+                    blobs,
+                }
+            }
+            2 => Message::Request {
+                lock: self.number()?,
+                clock: self.clock(nodes)?,
+            },
+            3 => Message::Forward {
+                lock: self.number()?,
+                requester: self.short()?,
+                clock: self.clock(nodes)?,
+            },
+            4 => Message::Grant {
+                lock: self.number()?,
+                intervals: self.intervals()?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn intervals() -> impl Strategy<Value = Vec<Interval>> {
+        let span =
+            (0_u32..1 << 30, 1_u32..1 << 30).prop_map(|(first, count)| Span { first, count });
+        let pages = proptest::collection::vec(span, 0..5);
+        let interval =
+            (0_u16..4, any::<u32>(), pages).prop_map(|(writer, number, pages)| Interval {
+                writer,
+                number,
+                pages,
+            });
+        proptest::collection::vec(interval, 0..5)
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let clock = || proptest::collection::vec(any::<u32>(), 4).prop_map(Clock);
+        let blob = (0_u16..4, proptest::collection::vec(any::<u8>(), 0..20));
+        let blobs = proptest::collection::vec(blob, 0..4);
+        prop_oneof![
+            (any::<u32>(), any::<u8>(), blobs).prop_map(|(sequence, round, blobs)| {
+                Message::Exchange {
+                    sequence,
+                    round,
+                    blobs,
+                }
+            }),
+            (any::<u32>(), clock()).prop_map(|(lock, clock)| Message::Request { lock, clock }),
+            (any::<u32>(), 0_u16..4, clock()).prop_map(|(lock, requester, clock)| {
+                Message::Forward {
+                    lock,
+                    requester,
+                    clock,
+                }
+            }),
+            (any::<u32>(), intervals())
+                .prop_map(|(lock, intervals)| Message::Grant { lock, intervals }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn message__any__is_read_back_and_no_part_of_it_is(message in message()) {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            prop_assert_eq!(Message::decode(&bytes, 4), Ok(message));
+            for length in 0..bytes.len() {
+                prop_assert_eq!(Message::decode(&bytes[..length], 4), Err(Malformed(length)));
+            }
+            bytes.push(0);
+            prop_assert!(Message::decode(&bytes, 4).is_err());
+        }
+
+        #[test]
+        fn message__any_bytes__is_read_or_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200)
+        ) {
+            let _ = Message::decode(&bytes, 4);
+        }
+    }
+}
