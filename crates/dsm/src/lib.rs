@@ -5,6 +5,7 @@
 //! passes from one to the other. Only the bytes that changed travel.
 //!
 //! ```text
+//!   runtime     the nodes of a job over Wind, and memory that the kernel watches
 //!   coherence   pages of this node: valid or not, twins, diffs; barriers and locks
 //!   protocol    messages between nodes: who has written what, queues of locks; no clock or socket
 //! ```
@@ -16,3 +17,4 @@
 
 pub mod coherence;
 pub mod protocol;
+pub mod runtime;

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Member<F, V> {
     fabric: F,
     engine: Mutex<Engine>,
+    /// Held by the thread that sends what the engine has to send.
+    sending: Mutex<()>,
     pages: Pages<V>,
 }
 
@@ -21,6 +23,7 @@ impl<F: Fabric, V: View> Member<F, V> {
         Self {
             fabric,
             engine: Mutex::new(Engine::new(me, nodes)),
+            sending: Mutex::new(()),
             pages: Pages::new(me, nodes),
         }
     }
@@ -34,15 +37,30 @@ impl<F: Fabric, V: View> Member<F, V> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the engine, and sends what follows. Messages leave in the order of their making,
-    /// because the engine stays locked.
+    /// Changes the engine, and sends what follows.
     fn act<T>(&self, change: impl FnOnce(&mut Engine) -> T) -> Result<T, DsmError> {
-        let mut engine = self.engine();
-        let result = change(&mut engine);
-        while let Some((to, message)) = engine.poll_transmit() {
-            self.fabric.send(to, message)?;
-        }
+        let result = change(&mut self.engine());
+        self.transmit()?;
         Ok(result)
+    }
+
+    /// Sends what the engine has to send, in order. The engine is not locked meanwhile: a fabric
+    /// that must wait may handle messages.
+    fn transmit(&self) -> Result<(), DsmError> {
+        loop {
+            // Another thread sends, or this one does so further up.
+            let Ok(turn) = self.sending.try_lock() else {
+                return Ok(());
+            };
+            let next = || self.engine().poll_transmit();
+            while let Some((to, message)) = next() {
+                self.fabric.send(to, message)?;
+            }
+            drop(turn);
+            if !self.engine().has_transmit() {
+                return Ok(());
+            }
+        }
     }
 
     /// Handles a message of another node.
@@ -73,6 +91,7 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// # Errors
     /// The nodes made different calls, or one is lost.
     pub fn exchange(&self, call: Call) -> Result<Vec<Vec<u8>>, DsmError> {
+        self.fabric.check()?;
         self.act(|engine| engine.start_exchange(call))?;
         Ok(self.wait(Engine::take_exchange)??)
     }
@@ -94,6 +113,7 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// # Errors
     /// As [`Self::exchange`].
     pub fn barrier(&self) -> Result<(), DsmError> {
+        self.fabric.check()?;
         let written = self.pages.flush(&self.fabric)?;
         self.act(|engine| {
             engine.close_interval(written);
@@ -109,6 +129,7 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// # Errors
     /// This node holds it, or waits for it already; or a node is lost.
     pub fn lock(&self, lock: u32) -> Result<(), DsmError> {
+        self.fabric.check()?;
         self.act(|engine| engine.acquire(lock))??;
         let others = self.wait(|engine| engine.take_grant(lock))?;
         self.pages.invalidate(&self.fabric, &others)
@@ -119,6 +140,7 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// # Errors
     /// This node does not hold it, or a node is lost.
     pub fn unlock(&self, lock: u32) -> Result<(), DsmError> {
+        self.fabric.check()?;
         if !self.engine().is_held(lock) {
             return Err(Violation::NotHeld(lock).into());
         }

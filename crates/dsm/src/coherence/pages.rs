@@ -89,6 +89,12 @@ pub trait Fabric: Send + Sync {
     /// Returns the most bytes of the runs of a diff.
     fn diff_bytes_max(&self) -> usize;
 
+    /// Returns an error if a node is lost: no call can succeed then.
+    ///
+    /// # Errors
+    /// A node is lost.
+    fn check(&self) -> Result<(), DsmError>;
+
     /// Sends a message. Messages to a node arrive in order.
     ///
     /// # Errors
@@ -116,9 +122,9 @@ pub struct Region<V> {
 }
 
 impl<V: View> Region<V> {
-    /// Returns the number of the region's first page among all pages.
-    pub fn first(&self) -> u32 {
-        self.first
+    /// Returns the number of the region.
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// Returns the program's view.

@@ -212,6 +212,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Returns whether a message waits to be sent.
+    pub fn has_transmit(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
     /// Returns the next message to send, with its receiver. Messages to one receiver stay in order.
     pub fn poll_transmit(&mut self) -> Option<(usize, Vec<u8>)> {
         self.outgoing.pop_front()

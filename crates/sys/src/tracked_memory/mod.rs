@@ -66,8 +66,11 @@ pub enum Need {
 /// Memory with a view for the program. All pages are closed at first.
 #[derive(Debug)]
 pub struct TrackedMemory {
+    file: OwnedFd,
     /// Mapping of the library.
     own: SharedMemory,
+    /// The bytes of the view.
+    program: SharedMemory,
     view: View,
     watch: Watch,
 }
@@ -101,12 +104,35 @@ impl TrackedMemory {
                 Err(_) => Watch::Protection(Protection::new(&view)?),
             },
         };
-        Ok(Self { own, view, watch })
+        // SAFETY: the view is mapped for as long as the value lives, and all accesses through this
+        // are atomic.
+        let program = unsafe { SharedMemory::borrowed(view.start, bytes) };
+        Ok(Self {
+            file,
+            own,
+            program,
+            view,
+            watch,
+        })
     }
 
     /// Returns the library's mapping. Its bytes are those of the view.
     pub fn own(&self) -> &SharedMemory {
         &self.own
+    }
+
+    /// Maps the bytes once more, for a part of the program that keeps the mapping.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn map_again(&self) -> io::Result<SharedMemory> {
+        SharedMemory::map(self.file.as_fd(), self.view.bytes)
+    }
+
+    /// Returns the program's mapping. An access to a closed page calls the handler of
+    /// [`super::faults`].
+    pub fn view(&self) -> &SharedMemory {
+        &self.program
     }
 
     /// Returns the address of the view.

@@ -3,6 +3,7 @@
 //! The thread receives while the program computes. A program that waits receives itself
 //! (`waiting.rs`).
 
+mod handing;
 mod multicast;
 mod polling;
 mod regions;
@@ -11,6 +12,7 @@ mod state;
 mod transfer;
 mod waiting;
 
+pub use handing::Handler;
 pub use regions::Region;
 pub use transfer::{LocalMemory, Transfer};
 
@@ -30,7 +32,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use waiting::Waiters;
@@ -106,6 +108,10 @@ struct Shared {
     listener: Option<Private<UnixListener>>,
     rung: Rung,
     waiters: Waiters,
+    /// Takes the messages, if the program has set one.
+    handler: OnceLock<Handler>,
+    /// Held by the thread that calls the handler.
+    handing: Mutex<()>,
     is_ended: AtomicBool,
 }
 
@@ -168,6 +174,8 @@ impl Node {
             listener,
             rung,
             waiters: Waiters::new(waiting),
+            handler: OnceLock::new(),
+            handing: Mutex::new(()),
             is_ended: AtomicBool::new(false),
         });
         Ok(Self {
@@ -513,7 +521,10 @@ impl Drop for Node {
         ending.join();
         self.shared.is_ended.store(true, Ordering::Relaxed);
         let _ = self.shared.bell.write(1);
-        if let Some(thread) = self.thread.take() {
+        // A handler on the node's own thread may have the last use of the node.
+        let is_other =
+            |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(is_other) {
             // An error means that the thread has panicked and printed a message.
             let _ = thread.join();
         }

@@ -163,6 +163,11 @@ impl State {
         self.multicast.close()
     }
 
+    /// Returns whether a message has arrived that nobody has taken.
+    pub fn has_message(&self) -> bool {
+        self.endpoint.has_message()
+    }
+
     /// Returns the next message.
     pub fn next_message(&mut self) -> Option<Received> {
         let (peer, message) = self.endpoint.poll_message()?;

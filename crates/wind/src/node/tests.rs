@@ -377,3 +377,39 @@ fn wait__after_a_poll__is_woken_by_the_thread_at_once() {
     // The thread would leave the socket alone for a millisecond.
     assert!(shortest < POLLED * 7 / 8, "{shortest:?}");
 }
+
+/// Each of two nodes answers from its handler, whether its program computes or waits.
+#[test]
+fn handler__of_messages__is_called_in_order_while_programs_compute_and_wait() {
+    let (one, other, peer) = pair();
+    let (one, other) = (Arc::new(one), Arc::new(other));
+    let answered = Arc::new(Mutex::new(Vec::new()));
+    let (answers, weak) = (Arc::clone(&answered), Arc::downgrade(&other));
+    other.hand_messages_to(Box::new(move |received| {
+        let other = weak.upgrade().expect("it lives");
+        let data = received.message.data;
+        other
+            .send_bytes(received.peer, Class::Ordered, data)
+            .unwrap();
+    }));
+    one.hand_messages_to(Box::new(move |received| {
+        answers.lock().unwrap().push(received.message.data[0]);
+    }));
+    let count = || answered.lock().unwrap().len();
+    for number in 0..200_u8 {
+        one.send_bytes(peer, Class::Ordered, [number]).unwrap();
+        let seen = usize::from(number) / 2;
+        if number % 5 == 0 {
+            assert!(one.wait_until(LIMIT, || count() >= seen));
+        }
+    }
+    assert!(one.wait_until(LIMIT, || count() == 200));
+    assert!(!one.wait_until(Some(Duration::from_millis(1)), || count() == 201));
+    // Nobody waits.
+    one.send_bytes(peer, Class::Ordered, [200]).unwrap();
+    let began = Instant::now();
+    while count() < 201 && began.elapsed() < LIMIT.unwrap() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(answered.lock().unwrap().iter().copied().eq(0..=200));
+}

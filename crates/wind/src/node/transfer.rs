@@ -165,6 +165,36 @@ impl Node {
         })
     }
 
+    /// Starts operations of at most a datagram each, and returns their numbers, for
+    /// [`Node::wait_result`].
+    ///
+    /// # Errors
+    /// As [`Node::start`]. Those that were started are complete then.
+    pub fn start_all(
+        &self,
+        peer: PeerId,
+        operations: impl Iterator<Item = (Place, Operation)>,
+    ) -> Result<Vec<u64>, WindError> {
+        let _presence = Presence::new(&self.shared);
+        let mut operations = operations.peekable();
+        let mut started = Vec::new();
+        while operations.peek().is_some() {
+            let batch = operations.by_ref().take(PARTS_PER_CALL);
+            if let Err(error) = self.start_batch(peer, batch, &mut started) {
+                for operation in started {
+                    let _ = self.wait_result(peer, operation, None);
+                }
+                return Err(error);
+            }
+        }
+        Ok(started)
+    }
+
+    /// Returns the most bytes of a put or of an encoded diff in one operation.
+    pub fn operation_bytes_max(&self) -> usize {
+        self.state().endpoint.operation_bytes_max()
+    }
+
     /// Starts operations, whose numbers it adds to `started`, and sends them together.
     fn start_batch(
         &self,

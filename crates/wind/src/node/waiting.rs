@@ -11,6 +11,7 @@
 //! program's work. Neither does it take the lock of a program that submits or takes one message
 //! after the other: such a program receives between them.
 
+use super::handing::hand_over;
 use super::state::State;
 use super::{ACTIONS_PER_RECEIVE, Node, Shared, WindError, lock};
 use crate::protocol::Waiting;
@@ -251,7 +252,12 @@ impl Node {
         let spin = shared.waiters.spin();
         loop {
             let mut state = self.state();
-            let has_changed = state.receive(&shared.socket);
+            let mut has_changed = state.receive(&shared.socket);
+            if shared.handler.get().is_some() && state.has_message() {
+                drop(state);
+                has_changed |= hand_over(shared);
+                state = self.state();
+            }
             if has_changed && shared.waiters.followers.load(Ordering::SeqCst) > 0 {
                 shared.changed.notify_all();
             }
@@ -333,7 +339,13 @@ pub fn run(shared: &Shared) {
             let _ = shared.bell.read();
             continue;
         }
-        if state.turn(&shared.socket) && waiters.followers.load(Ordering::SeqCst) > 0 {
+        let mut has_changed = state.turn(&shared.socket);
+        if shared.handler.get().is_some() && state.has_message() {
+            drop(state);
+            has_changed |= hand_over(shared);
+            state = lock(shared);
+        }
+        if has_changed && waiters.followers.load(Ordering::SeqCst) > 0 {
             shared.changed.notify_all();
         }
         let timeout = state.time_to_timeout();

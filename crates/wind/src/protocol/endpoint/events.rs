@@ -24,6 +24,11 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         self.notices.pop_front()
     }
 
+    /// Returns whether a message waits to be taken.
+    pub fn has_message(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
     /// Returns the next message, and frees its credit.
     pub fn poll_message(&mut self) -> Option<(PeerId, Delivery)> {
         let (id, message) = self.messages.pop_front()?;

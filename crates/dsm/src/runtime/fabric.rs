@@ -1,0 +1,219 @@
+//! The nodes of a job, as Wind reaches them.
+
+use crate::coherence::{DsmError, EncodedDiff, Fabric};
+use kumi_sys::shared_memory::SharedMemory;
+use kumi_wind::node::Region;
+use kumi_wind::protocol::{Message, Operation};
+use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of the first region of shared memory among a node's regions. Groups number theirs from 1.
+const FIRST_REGION: u32 = 0x4453_0000;
+
+/// Time between two looks at the other nodes while this one waits. A look also sends a message, so
+/// that a node which is gone does not answer it.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Message that only wants to be acknowledged. No other message is empty.
+const SIGN_OF_LIFE: [u8; 0] = [];
+
+/// Wind's node, with the names of the other nodes of the job.
+pub struct WindFabric {
+    node: Node,
+    me: usize,
+    secret: Secret,
+    addresses: Vec<SocketAddr>,
+    peers: Vec<Option<PeerId>>,
+    /// Messages that were handled.
+    handled: AtomicU64,
+    /// The first node that was lost, with the reason.
+    lost: Mutex<Option<(usize, String)>>,
+    /// Regions that peers may use, for as long as this value lives.
+    regions: Mutex<Vec<Region>>,
+}
+
+impl WindFabric {
+    /// Connects to the other nodes, whose addresses are in the order of their numbers.
+    pub fn new(
+        node: Node,
+        me: usize,
+        secret: Secret,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<Self, WindError> {
+        let connect = |(number, address): (usize, &SocketAddr)| match number == me {
+            true => Ok(None),
+            false => node.connect(*address).map(Some),
+        };
+        let peers = addresses.iter().enumerate().map(connect);
+        Ok(Self {
+            peers: peers.collect::<Result<_, _>>()?,
+            node,
+            me,
+            secret,
+            addresses,
+            handled: AtomicU64::new(0),
+            lost: Mutex::new(None),
+            regions: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Returns Wind's node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Returns the number of the node at a peer.
+    pub fn number(&self, peer: PeerId) -> Option<usize> {
+        let known = self.peers.iter().position(|known| *known == Some(peer));
+        known.or_else(|| {
+            let address = self.node.peer_address(peer)?;
+            self.addresses.iter().position(|known| *known == address)
+        })
+    }
+
+    /// Notes that a message was handled, for which the program may wait.
+    pub fn note_handled(&self) {
+        self.handled.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Gives the other nodes access to a region's bytes.
+    pub fn register(&self, number: usize, memory: SharedMemory) -> Result<(), DsmError> {
+        let place = self.place(number, 0);
+        let region = self.node.register_as(place.region, place.key, memory);
+        let region = region.ok_or_else(|| DsmError::Argument(format!("region {number} exists")))?;
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        regions.push(region);
+        Ok(())
+    }
+
+    fn place(&self, region: usize, offset: u64) -> Place {
+        let number = FIRST_REGION + region as u32;
+        Place {
+            region: number,
+            key: Node::derived_key(&self.secret, u64::from(number)),
+            offset,
+        }
+    }
+
+    fn peer(&self, node: usize) -> Result<PeerId, DsmError> {
+        self.check()?;
+        let peer = self.peers.get(node).copied().flatten();
+        peer.ok_or_else(|| DsmError::Argument(format!("node {node} is no other node of the job")))
+    }
+
+    /// Notes that a node is lost, if none was before. Returns the first one's error.
+    pub fn lose(&self, node: usize, reason: String) -> DsmError {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let (node, reason) = lost.get_or_insert((node, reason)).clone();
+        DsmError::Lost { node, reason }
+    }
+
+    fn failed(&self, node: usize) -> impl Fn(WindError) -> DsmError + '_ {
+        move |error| self.lose(node, error.to_string())
+    }
+
+    /// Waits until the others have what was sent to them, for at most `limit`.
+    pub fn drain(&self, limit: Duration) {
+        let began = Instant::now();
+        for peer in self.peers.iter().flatten() {
+            let left = limit.saturating_sub(began.elapsed());
+            // A node that is gone needs nothing more.
+            let _ = self.node.flush(*peer, Some(left));
+        }
+    }
+
+    /// Sends a sign of life to each node, and finds those that are gone.
+    fn look(&self) -> Result<(), DsmError> {
+        for (number, peer) in self.peers.iter().enumerate() {
+            let Some(peer) = *peer else { continue };
+            self.node.check(peer).map_err(self.failed(number))?;
+            let sign = Message::through(Class::Unordered, SIGN_OF_LIFE.to_vec());
+            let sent = self.node.try_send(peer, sign);
+            sent.map_err(self.failed(number))?;
+        }
+        self.check()
+    }
+}
+
+impl Fabric for WindFabric {
+    fn get(
+        &self,
+        home: usize,
+        region: usize,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), DsmError> {
+        let peer = self.peer(home)?;
+        let bytes = self.node.get(peer, self.place(region, offset), into.len());
+        into.copy_from_slice(&bytes.map_err(self.failed(home))?);
+        Ok(())
+    }
+
+    fn put(&self, diffs: Vec<EncodedDiff>) -> Result<(), DsmError> {
+        let mut by_home: Vec<Vec<EncodedDiff>> = vec![Vec::new(); self.peers.len()];
+        for part in diffs {
+            let home = part.home;
+            by_home[home].push(part);
+        }
+        let mut started = Vec::new();
+        for (home, parts) in by_home.into_iter().enumerate() {
+            if parts.is_empty() {
+                continue;
+            }
+            let peer = self.peer(home)?;
+            let operations = parts.into_iter().map(|part| {
+                let place = self.place(part.region, part.offset);
+                (place, Operation::PutDiff(part.runs))
+            });
+            let numbers = self.node.start_all(peer, operations);
+            started.push((home, peer, numbers.map_err(self.failed(home))?));
+        }
+        for (home, peer, numbers) in started {
+            for number in numbers {
+                let result = self.node.wait_result(peer, number, None);
+                result.map_err(self.failed(home))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), DsmError> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        match lost.clone() {
+            Some((node, reason)) => Err(DsmError::Lost { node, reason }),
+            None => Ok(()),
+        }
+    }
+
+    fn diff_bytes_max(&self) -> usize {
+        self.node.operation_bytes_max()
+    }
+
+    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError> {
+        debug_assert!(to != self.me && !message.is_empty());
+        let peer = self.peer(to)?;
+        let message = Message::through(Class::Ordered, message);
+        let sent = self.node.send(peer, message);
+        sent.map(drop).map_err(self.failed(to))
+    }
+
+    fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError> {
+        let mut looked_at = Instant::now();
+        loop {
+            let handled = self.handled.load(Ordering::SeqCst);
+            if is_done() {
+                return Ok(());
+            }
+            self.check()?;
+            let has_changed = || self.handled.load(Ordering::SeqCst) != handled;
+            self.node.wait_until(Some(LOOK), has_changed);
+            if looked_at.elapsed() >= LOOK {
+                self.look()?;
+                looked_at = Instant::now();
+            }
+        }
+    }
+}

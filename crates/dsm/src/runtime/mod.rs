@@ -1,0 +1,316 @@
+//! Shared memory over Wind, for the processes of a job.
+//!
+//! ```text
+//!   Listening ── join ──► Dsm ── alloc ──► SharedRegion
+//!                          └─ Member over WindFabric; pages in memory that the kernel watches
+//! ```
+
+mod fabric;
+mod faults;
+
+use crate::coherence::{DsmError, Member, PAGE_BYTES, Region};
+use crate::protocol::{Call, Placement};
+use fabric::WindFabric;
+use kumi_sys::shared_memory::SharedMemory;
+use kumi_sys::tracked_memory::{Tier, TrackedMemory};
+use kumi_wind::protocol::Seal;
+use kumi_wind::{Config as WindConfig, Node, Secret, random_epoch};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Addresses at which regions are tried to be mapped. All nodes try the same ones: far from the
+/// heap, from libraries and stacks, on x86-64 and on AArch64 with 47 or more bits.
+const FIRST_ADDRESS: usize = 0x2000_0000_0000;
+const ADDRESS_STEP: usize = 0x0010_0000_0000;
+const ADDRESSES: usize = 64;
+
+/// Most bytes of a region: a step between addresses.
+const REGION_BYTES_MAX: usize = ADDRESS_STEP;
+
+/// Settings of a node.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Secret of the job, the same on all nodes.
+    pub secret: Secret,
+    /// Protection of what travels, the same on all nodes.
+    pub seal: Seal,
+    /// Time without an answer after which a node is lost.
+    pub loss_timeout: Duration,
+    /// Way in which accesses are found; the best that the kernel has if `None`.
+    pub tier: Option<Tier>,
+}
+
+impl Config {
+    /// Returns settings with encryption.
+    pub fn new(secret: Secret) -> Self {
+        Self {
+            secret,
+            seal: Seal::Encrypt,
+            loss_timeout: Duration::from_secs(2),
+            tier: None,
+        }
+    }
+}
+
+/// A node that has a socket, and does not know the others yet.
+pub struct Listening {
+    node: Node,
+    config: Config,
+}
+
+impl Listening {
+    /// Opens a socket at `address`; port 0 leaves the choice to the kernel.
+    ///
+    /// # Errors
+    /// The address is in use or not this host's.
+    pub fn bind(address: SocketAddr, config: Config) -> Result<Self, DsmError> {
+        let epoch = random_epoch().map_err(|source| DsmError::System {
+            what: "cannot read random numbers",
+            source,
+        })?;
+        let wind = WindConfig {
+            seal: config.seal,
+            lost_after_ns: config.loss_timeout.as_nanos() as u64,
+            message_bytes_max: u32::MAX,
+            ..WindConfig::new(config.secret, epoch)
+        };
+        let node = Node::bind(address, wind).map_err(wind_failed)?;
+        Ok(Self { node, config })
+    }
+
+    /// Returns the address of the socket.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn address(&self) -> Result<SocketAddr, DsmError> {
+        self.node.local_address().map_err(wind_failed)
+    }
+
+    /// Joins the job as node `me`. `addresses` has the sockets of all nodes, by number. Waits for
+    /// all of them, which have opened their sockets.
+    ///
+    /// # Errors
+    /// A node does not answer, or has other addresses.
+    pub fn join(self, me: usize, addresses: Vec<SocketAddr>) -> Result<Dsm, DsmError> {
+        let nodes = addresses.len();
+        if me >= nodes || nodes >= usize::from(u16::MAX) {
+            return Err(DsmError::Argument(format!(
+                "node {me} of {nodes}: expected a number below the number of nodes, which is at most 65534"
+            )));
+        }
+        let secret = self.config.secret;
+        let fabric = WindFabric::new(self.node, me, secret, addresses).map_err(wind_failed)?;
+        let job = Arc::new(Job {
+            me,
+            nodes,
+            tier: self.config.tier,
+            loss_timeout: self.config.loss_timeout,
+            member: Member::new(fabric, me, nodes),
+            calls: Mutex::new(()),
+        });
+        let weak = Arc::downgrade(&job);
+        let handler = move |received: kumi_wind::Received| {
+            let Some(job) = weak.upgrade() else { return };
+            job.on_message(received);
+        };
+        let node = job.member.fabric().node();
+        node.hand_messages_to(Box::new(handler));
+        job.member.exchange(Call {
+            text: format!("join with {nodes} nodes"),
+            data: Vec::new(),
+        })?;
+        Ok(Dsm { job })
+    }
+}
+
+fn wind_failed(error: kumi_wind::WindError) -> DsmError {
+    DsmError::Argument(error.to_string())
+}
+
+/// This node's part of the job.
+struct Job {
+    me: usize,
+    nodes: usize,
+    tier: Option<Tier>,
+    loss_timeout: Duration,
+    member: Member<WindFabric, TrackedMemory>,
+    /// Held during a call that all nodes make. Threads of a program take turns.
+    calls: Mutex<()>,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Another node may wait for the last message, of a barrier that has ended here.
+        self.member.fabric().drain(self.loss_timeout);
+    }
+}
+
+impl Job {
+    fn on_message(&self, received: kumi_wind::Received) {
+        let fabric = self.member.fabric();
+        // A sign of life is empty. A process that has the secret and is not a node is ignored.
+        let data = &received.message.data;
+        let Some(from) = fabric.number(received.peer).filter(|_| !data.is_empty()) else {
+            return;
+        };
+        if let Err(error) = self.member.handle(from, data) {
+            let _ = fabric.lose(from, error.to_string());
+        }
+        fabric.note_handled();
+    }
+}
+
+/// Memory shared by the processes of a job: this process's part.
+#[derive(Clone)]
+pub struct Dsm {
+    job: Arc<Job>,
+}
+
+impl Dsm {
+    /// Returns the number of this node.
+    pub fn node(&self) -> usize {
+        self.job.me
+    }
+
+    /// Returns the number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.job.nodes
+    }
+
+    /// Allocates `bytes` bytes of zeros, at the same address on all nodes. All nodes make the same
+    /// call.
+    ///
+    /// # Errors
+    /// The nodes made different calls, no common address is free, or there is no memory.
+    pub fn alloc(&self, bytes: usize, placement: Placement) -> Result<SharedRegion, DsmError> {
+        if bytes == 0 || bytes > REGION_BYTES_MAX {
+            return Err(DsmError::Argument(format!(
+                "a region of {bytes} bytes: expected 1 to {REGION_BYTES_MAX}"
+            )));
+        }
+        let job = &self.job;
+        let _turn = job.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        let (kind, parameter) = placement.to_wire();
+        let memory = self.map(
+            pages,
+            &format!("alloc of {bytes} bytes at homes {kind}/{parameter}"),
+        )?;
+        let again = memory.map_again().map_err(DsmError::memory)?;
+        let region = job.member.add_region(memory, placement)?;
+        job.member.fabric().register(region.number(), again)?;
+        let shared = Arc::new(Shared {
+            job: Arc::clone(job),
+            region,
+        });
+        faults::watch(Arc::downgrade(&shared)).map_err(DsmError::memory)?;
+        // Nobody reads a page before its home has registered it.
+        job.member.exchange(Call {
+            text: "alloc, registered".to_owned(),
+            data: Vec::new(),
+        })?;
+        Ok(SharedRegion { shared, bytes })
+    }
+
+    /// Maps memory at an address that is free on all nodes.
+    fn map(&self, pages: usize, text: &str) -> Result<TrackedMemory, DsmError> {
+        let job = &self.job;
+        for attempt in 0..ADDRESSES {
+            let address = FIRST_ADDRESS + attempt * ADDRESS_STEP;
+            let mapped = TrackedMemory::new(pages, Some(address), job.tier);
+            let answer = match &mapped {
+                Ok(_) => String::new(),
+                Err(error) if error.raw_os_error() == Some(EEXIST) => "in use".to_owned(),
+                Err(error) => format!("{error}, for {pages} pages of {PAGE_BYTES} bytes"),
+            };
+            let answers = job.member.exchange(Call {
+                text: format!("{text}, attempt {attempt}"),
+                data: answer.into_bytes(),
+            })?;
+            let refused = answers
+                .iter()
+                .position(|answer| !answer.is_empty() && answer != b"in use");
+            if let Some(node) = refused {
+                let reason = String::from_utf8_lossy(&answers[node]);
+                return Err(DsmError::Argument(format!(
+                    "node {node} cannot map the region: {reason}"
+                )));
+            }
+            match mapped {
+                Ok(memory) if answers.iter().all(Vec::is_empty) => return Ok(memory),
+                _ => {}
+            }
+        }
+        Err(DsmError::Argument(format!(
+            "no address of {ADDRESSES} is free on all nodes, from {FIRST_ADDRESS:#x} on"
+        )))
+    }
+
+    /// Waits until all nodes have called it. Writes of all nodes from before are seen after it.
+    ///
+    /// # Errors
+    /// The nodes made different calls, or one is lost.
+    pub fn barrier(&self) -> Result<(), DsmError> {
+        let _turn = self
+            .job
+            .calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.job.member.barrier()
+    }
+
+    /// Takes a lock; any number is one. Writes of its holders before are seen then.
+    ///
+    /// # Errors
+    /// This node holds it, or a node is lost.
+    pub fn lock(&self, lock: u32) -> Result<(), DsmError> {
+        self.job.member.lock(lock)
+    }
+
+    /// Releases a lock.
+    ///
+    /// # Errors
+    /// This node does not hold it, or a node is lost.
+    pub fn unlock(&self, lock: u32) -> Result<(), DsmError> {
+        self.job.member.unlock(lock)
+    }
+}
+
+/// Number of the kernel's error for an address that is in use.
+const EEXIST: i32 = nix::errno::Errno::EEXIST as i32;
+
+/// A region with the job that it belongs to.
+struct Shared {
+    job: Arc<Job>,
+    region: Arc<Region<TrackedMemory>>,
+}
+
+/// A region of shared memory, mapped in this process.
+#[derive(Clone)]
+pub struct SharedRegion {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl SharedRegion {
+    /// Returns the bytes. An access makes its page valid.
+    pub fn memory(&self) -> &SharedMemory {
+        self.shared.region.view().view()
+    }
+
+    /// Returns the length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the address, which is the same on all nodes.
+    pub fn address(&self) -> usize {
+        self.shared.region.view().address()
+    }
+
+    /// Returns how the kernel finds accesses.
+    pub fn tier(&self) -> Tier {
+        self.shared.region.view().tier()
+    }
+}

@@ -1,0 +1,285 @@
+//! Nodes as processes of this machine. A test starts itself once for each node.
+
+use kumi_dsm::coherence::PAGE_BYTES;
+use kumi_dsm::protocol::Placement;
+use kumi_dsm::runtime::{Config, Dsm, Listening, SharedRegion};
+use kumi_sys::tracked_memory::{Tier, TrackedMemory};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const NODE: &str = "KUMI_TEST_NODE";
+const NODES: &str = "KUMI_TEST_NODES";
+const FOLDER: &str = "KUMI_TEST_FOLDER";
+const TIER: &str = "KUMI_TEST_TIER";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns the variable of a process that is a node.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Returns what `node` has left in the folder under `name`, and waits for it.
+fn left(folder: &Path, name: &str, node: usize) -> String {
+    let path = folder.join(format!("{name}-{node}"));
+    let began = Instant::now();
+    loop {
+        match std::fs::read_to_string(&path) {
+            Ok(text) if !text.is_empty() => return text,
+            _ => assert!(began.elapsed() < LIMIT, "{} is missing", path.display()),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn leave(folder: &Path, name: &str, node: usize, text: &str) {
+    let path = folder.join(format!("{name}-{node}"));
+    let temporary = path.with_extension("new");
+    std::fs::write(&temporary, text).unwrap();
+    std::fs::rename(temporary, path).unwrap();
+}
+
+/// Joins the job of the test, in a process that is a node.
+fn join() -> Option<(Dsm, PathBuf)> {
+    let number = |name| variable(name).map(|text| text.parse::<usize>().unwrap());
+    let (node, nodes) = (number(NODE)?, number(NODES)?);
+    let folder = PathBuf::from(variable(FOLDER)?);
+    let tier = match variable(TIER).as_deref() {
+        Some("mprotect") => Some(Tier::Protection),
+        Some("userfaultfd") => Some(Tier::Userfault),
+        _ => None,
+    };
+    let config = Config {
+        tier,
+        ..Config::new([7; 32])
+    };
+    let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
+    let address = listening.address().unwrap().to_string();
+    leave(&folder, "address", node, &address);
+    let addresses = (0..nodes).map(|node| left(&folder, "address", node).parse().unwrap());
+    let dsm = listening.join(node, addresses.collect()).unwrap();
+    Some((dsm, folder))
+}
+
+/// Processes of a job, killed on drop.
+struct Processes {
+    children: Vec<Child>,
+    folder: PathBuf,
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Processes {
+    /// Starts the test `name` once for each node.
+    fn start(name: &str, nodes: usize, tier: &str) -> Self {
+        let folder = format!("kumi-dsm-{name}-{tier}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let start = |node: usize| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", name, "--nocapture"])
+                .env(NODE, node.to_string())
+                .env(NODES, nodes.to_string())
+                .env(FOLDER, &folder)
+                .env(TIER, tier)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        Self {
+            children: (0..nodes).map(start).collect(),
+            folder,
+        }
+    }
+
+    /// Waits until all processes have ended well.
+    fn succeed(mut self) {
+        for (node, child) in self.children.iter_mut().enumerate() {
+            let status = child.wait().unwrap();
+            assert!(status.success(), "node {node}: {status}");
+        }
+    }
+}
+
+fn read_word(region: &SharedRegion, at: usize) -> u64 {
+    region.memory().word(at * 8).load(Ordering::Relaxed)
+}
+
+fn write_word(region: &SharedRegion, at: usize, value: u64) {
+    region.memory().word(at * 8).store(value, Ordering::Relaxed);
+}
+
+/// Rounds of a stencil on a row of cells, whose blocks the nodes divide without regard to pages.
+fn stencil(dsm: &Dsm) {
+    const CELLS: usize = 10_007;
+    const ROUNDS: usize = 20;
+    let region = dsm.alloc(2 * CELLS * 8, Placement::Blocks).unwrap();
+    let start = |node: usize| CELLS * node / dsm.nodes();
+    let own = start(dsm.node())..start(dsm.node() + 1);
+    for cell in own.clone() {
+        write_word(&region, cell, (cell * cell % 97) as u64);
+    }
+    dsm.barrier().unwrap();
+    for round in 0..ROUNDS {
+        let (from, to) = (round % 2 * CELLS, (round + 1) % 2 * CELLS);
+        for cell in own.clone() {
+            let near = [(cell + CELLS - 1) % CELLS, cell, (cell + 1) % CELLS];
+            let sum: u64 = near
+                .iter()
+                .map(|cell| read_word(&region, from + cell))
+                .sum();
+            write_word(&region, to + cell, sum % 1009);
+        }
+        dsm.barrier().unwrap();
+    }
+    let mut expected: Vec<u64> = (0..CELLS).map(|cell| (cell * cell % 97) as u64).collect();
+    for _ in 0..ROUNDS {
+        let next = (0..CELLS).map(|cell| {
+            let before = expected[(cell + CELLS - 1) % CELLS];
+            (before + expected[cell] + expected[(cell + 1) % CELLS]) % 1009
+        });
+        expected = next.collect();
+    }
+    let found: Vec<u64> = (0..CELLS)
+        .map(|cell| read_word(&region, ROUNDS % 2 * CELLS + cell))
+        .collect();
+    assert!(found == expected);
+    dsm.barrier().unwrap();
+}
+
+/// Counters under locks, all in one page, and bytes of the same page that each node owns.
+fn counters(dsm: &Dsm) {
+    let region = dsm.alloc(PAGE_BYTES, Placement::Cyclic(1)).unwrap();
+    let memory = region.memory();
+    for round in 0..100_u64 {
+        let lock = (round % 3) as usize;
+        dsm.lock(lock as u32).unwrap();
+        write_word(&region, lock, read_word(&region, lock) + 1);
+        memory.write(1000 + dsm.node(), &[round as u8]);
+        dsm.unlock(lock as u32).unwrap();
+    }
+    dsm.barrier().unwrap();
+    let counts: Vec<u64> = (0..3).map(|lock| read_word(&region, lock)).collect();
+    let nodes = dsm.nodes() as u64;
+    assert_eq!(counts, [34 * nodes, 33 * nodes, 33 * nodes]);
+    let mut bytes = vec![0; dsm.nodes()];
+    memory.read(1000, &mut bytes);
+    assert_eq!(bytes, vec![99; dsm.nodes()]);
+    dsm.barrier().unwrap();
+}
+
+#[test]
+fn programs__on_processes__have_the_results_of_one() {
+    if let Some((dsm, _)) = join() {
+        stencil(&dsm);
+        counters(&dsm);
+        return;
+    }
+    for tier in ["userfaultfd", "mprotect"] {
+        for nodes in [1, 2, 5] {
+            let name = "programs__on_processes__have_the_results_of_one";
+            Processes::start(name, nodes, tier).succeed();
+        }
+    }
+}
+
+#[test]
+fn alloc__of_other_sizes_or_at_an_address_in_use__is_refused_by_name_or_moved() {
+    if let Some((dsm, _)) = join() {
+        let sizes = [1000, 2000];
+        let error = dsm
+            .alloc(sizes[dsm.node()], Placement::Blocks)
+            .err()
+            .unwrap();
+        let expected = "node 0 calls alloc of 1000 bytes at homes 0/0, attempt 0, node 1 calls \
+                        alloc of 2000 bytes at homes 0/0, attempt 0: all nodes make the same calls \
+                        in the same order";
+        assert_eq!(error.to_string(), expected);
+        let error = dsm.alloc(0, Placement::Blocks).err().unwrap().to_string();
+        assert!(
+            error.contains("a region of 0 bytes: expected 1 to"),
+            "{error}"
+        );
+        // The other calls go on.
+        let first = dsm.alloc(1000, Placement::On(1)).unwrap();
+        let in_use = first.address() + (1 << 36);
+        let _taken = (dsm.node() == 1).then(|| TrackedMemory::new(1, Some(in_use), None).unwrap());
+        let second = dsm.alloc(1000, Placement::On(1)).unwrap();
+        assert_eq!(second.address(), first.address() + (2 << 36));
+        let error = dsm.unlock(4).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "lock 4 is not held by this node: only the holder may release it"
+        );
+        dsm.lock(4 + dsm.node() as u32).unwrap();
+        let error = dsm.lock(4 + dsm.node() as u32).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "lock {} is held or waited for by this node already",
+                4 + dsm.node()
+            )
+        );
+        dsm.barrier().unwrap();
+        return;
+    }
+    let name = "alloc__of_other_sizes_or_at_an_address_in_use__is_refused_by_name_or_moved";
+    Processes::start(name, 2, "any").succeed();
+}
+
+#[test]
+fn node__killed__ends_the_calls_of_all_others_with_its_number() {
+    if let Some((dsm, folder)) = join() {
+        let region = dsm.alloc(PAGE_BYTES, Placement::On(0)).unwrap();
+        write_word(&region, dsm.node(), 1);
+        dsm.barrier().unwrap();
+        leave(&folder, "ready", dsm.node(), "ready");
+        if dsm.node() == 2 {
+            std::thread::sleep(LIMIT);
+        }
+        // Node 0 waits at the barrier, node 1 for a lock that node 2 manages.
+        let began = Instant::now();
+        let outcome = match dsm.node() {
+            0 => dsm.barrier(),
+            _ => dsm.lock(2).and_then(|()| dsm.barrier()),
+        };
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.starts_with("node 2 is lost: "), "{error}");
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            began.elapsed()
+        );
+        let error = dsm.barrier().unwrap_err().to_string();
+        assert!(error.starts_with("node 2 is lost: "), "{error}");
+        leave(&folder, "failed", dsm.node(), "failed");
+        // A node that ended first would be the lost one for the other.
+        left(&folder, "failed", 1 - dsm.node());
+        return;
+    }
+    let name = "node__killed__ends_the_calls_of_all_others_with_its_number";
+    let mut processes = Processes::start(name, 3, "any");
+    for node in 0..3 {
+        left(&processes.folder, "ready", node);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    processes.children[2].kill().unwrap();
+    let killed = Instant::now();
+    let mut victim = processes.children.pop().unwrap();
+    victim.wait().unwrap();
+    for node in 0..2 {
+        left(&processes.folder, "failed", node);
+    }
+    let elapsed = killed.elapsed();
+    assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
+    processes.succeed();
+}

@@ -1,0 +1,51 @@
+//! Messages that a function of the program handles, on the thread that received them.
+
+use super::{Node, Received, Shared, WindError, lock};
+use std::time::Duration;
+
+/// Function that handles messages.
+pub type Handler = Box<dyn Fn(Received) + Send + Sync>;
+
+impl Node {
+    /// Hands every message to `handler`, one at a time and in order, instead of keeping it for
+    /// [`Self::receive`]. The thread that received the message calls it: the node's own, or one of
+    /// the program that waits for something, so that a request is answered while the program
+    /// computes, and a program that waits is not woken for it. The handler may send. A second
+    /// handler is ignored.
+    pub fn hand_messages_to(&self, handler: Handler) {
+        let _ = self.shared.handler.set(handler);
+        hand_over(&self.shared);
+    }
+
+    /// Waits until `is_done` returns true, which is called after each arrival, with the node
+    /// locked: it must not use the node. Returns whether it did so within `limit`.
+    pub fn wait_until(&self, limit: Option<Duration>, mut is_done: impl FnMut() -> bool) -> bool {
+        let waited = self.wait(limit, |_| Ok::<_, WindError>(is_done().then_some(())));
+        waited.is_ok()
+    }
+}
+
+/// Hands the messages that have arrived to the handler, if there is one. Returns whether there were
+/// any.
+pub(super) fn hand_over(shared: &Shared) -> bool {
+    let Some(handler) = shared.handler.get() else {
+        return false;
+    };
+    let mut has_handed = false;
+    loop {
+        // Another thread hands them over, or this one does so further up.
+        let Ok(turn) = shared.handing.try_lock() else {
+            return has_handed;
+        };
+        let next = || lock(shared).next_message();
+        while let Some(received) = next() {
+            has_handed = true;
+            handler(received);
+        }
+        drop(turn);
+        // One may have arrived for which another thread could not take the turn.
+        if !lock(shared).has_message() {
+            return has_handed;
+        }
+    }
+}
