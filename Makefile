@@ -37,7 +37,7 @@ PREFIX ?= /usr/local
 install: ## The command, its library and headers, below PREFIX (/usr/local); after `make build`, as root.
 	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/kumi
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumi.so
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/kumi bindings/c/kumi_coll.h bindings/c/kumi_group.h bindings/c/kumi_wind.h bindings/c/kumi_version.h
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/kumi bindings/c/kumi_coll.h bindings/c/kumi_group.h bindings/c/kumi_wind.h bindings/c/kumi_dsm.h bindings/c/kumi_version.h
 	ln -sf libkumi.so $(DESTDIR)$(PREFIX)/lib/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
 	[ ! -e target/release/libkumi-fi.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumi-fi.so
 	[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true

@@ -57,6 +57,7 @@ FIGURES = {
     "tcp-phases": ("goodput_bps", "goodput, MB/s", MB_PER_S),
     "tcp-restart": ("burst_median_vs_ideal_ratio", "time, relative to the ideal", 1),
     "tcp-stall": ("of_allowed_ratio", "share of the pattern's bound", 1),
+    "dsm-miss": ("miss_median_us", "access to a page, median, µs", 1),
     "wind-goodput": ("unordered_goodput_bps", "goodput of unordered messages, MB/s", MB_PER_S),
     "wind-latency": ("put_median_us", "put, median, µs", 1),
     "wind-libfabric": ("half_round_trip_median_us", "half a round trip, median, µs", 1),

@@ -385,7 +385,35 @@ if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
     }
     claim "Wind from Python" "the example counts" counts $groups_python "$bindings/../examples/wind_counter.py" count
     claim "Wind from C" "the example counts" counts "$work/wind_counter"
-    printf '#include <kumi_group.h>\n#include <kumi_wind.h>\nint main() { return kumi_abi() != KUMI_ABI; }\n' >"$work/in.cc"
+    job() { # job NODES COMMAND...: starts a process for each node
+        local nodes=$1 node pid pids=() status=0
+        shift
+        for ((node = 0; node < nodes; node++)); do
+            RANK=$node WORLD_SIZE=$nodes MASTER_ADDR=127.0.0.1 MASTER_PORT=24996 \
+                KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit "$@" &
+            pids+=($!)
+        done
+        for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+        return $status
+    }
+    is_sequential() { job "$@" >"$work/stdout" && grep -qx ".*: the sequential result" "$work/stdout"; }
+    claims "Shared memory from Python" job 2 $groups_python "$here/dsm.py"
+    for example in himeno lu sor tsp; do
+        c -o "$work/$example" "$bindings/../examples/dsm/$example.c" "$work/libkumi.so.$abi" \
+            -Wl,-rpath,"$work" -lm
+        claim "Shared memory from C" "$example has its result" is_sequential 3 "$work/$example"
+    done
+    for example in histogram matmul; do
+        claim "Shared memory from Python" "$example has its result" \
+            is_sequential 3 $groups_python "$bindings/../examples/dsm/$example.py"
+    done
+    sed -n '/^import kumi.dsm/,/^```/{/^```/!p}' "$bindings/../README.md" >"$work/readme.py"
+    claim "Shared memory from Python" "the README's example holds" eval \
+        '[ -s "$work/readme.py" ] && job 3 $groups_python "$work/readme.py"'
+    c -o "$work/dsm" "$here/dsm.c" "$here/expect.c" "$bindings/c/kumi_phase.c" "$work/libkumi.so.$abi" \
+        -Wl,-rpath,"$work"
+    claims "Shared memory from C" job 2 "$work/dsm"
+    printf '#include <kumi_dsm.h>\n#include <kumi_wind.h>\nint main() { return kumi_abi() != KUMI_ABI; }\n' >"$work/in.cc"
     claim "Groups from C++" "the header compiles, and links" eval \
         'c++ -Wall -Wextra -Werror -I "$bindings/c" -o "$work/in_cc" "$work/in.cc" "$work/libkumi.so.$abi" \
             -Wl,-rpath,"$work" && "$work/in_cc"'

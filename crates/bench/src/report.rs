@@ -18,7 +18,7 @@ const SCHEMA: u32 = 1;
 
 /// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
 /// case has the figure. `-j` prints all figures.
-const COLUMNS: [(&str, &str, f64); 41] = [
+const COLUMNS: [(&str, &str, f64); 47] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("unordered_goodput_bps", "unord. Mb/s", 1e6),
     ("ordered_goodput_bps", "ord. Mb/s", 1e6),
@@ -30,6 +30,12 @@ const COLUMNS: [(&str, &str, f64); 41] = [
     ("echo_median_us", "echo us", 1.0),
     ("echo_mean_us", "echo mean us", 1.0),
     ("faults", "faults", 1.0),
+    ("miss_median_us", "miss us", 1.0),
+    ("miss_p99_us", "p99 us", 1.0),
+    ("barrier_median_us", "barrier us", 1.0),
+    ("write_median_us", "write us", 1.0),
+    ("release_us_per_page", "release us/page", 1.0),
+    ("overhead_bytes_per_page", "B/page over", 1.0),
     ("half_round_trip_median_us", "half RTT us", 1.0),
     ("half_round_trip_p99_us", "p99 us", 1.0),
     ("half_round_trip_mean_us", "half mean us", 1.0),

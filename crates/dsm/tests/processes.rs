@@ -2,8 +2,9 @@
 
 use kumi_dsm::coherence::PAGE_BYTES;
 use kumi_dsm::protocol::Placement;
-use kumi_dsm::runtime::{Config, Dsm, Listening, SharedRegion};
+use kumi_dsm::runtime::{Config, Dsm, SharedRegion};
 use kumi_sys::tracked_memory::{Tier, TrackedMemory};
+use kumi_sys::udp::LinkSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -54,11 +55,12 @@ fn join() -> Option<(Dsm, PathBuf)> {
         tier,
         ..Config::new([7; 32])
     };
-    let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
-    let address = listening.address().unwrap().to_string();
+    let socket = LinkSocket::bound("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_address().unwrap().to_string();
     leave(&folder, "address", node, &address);
-    let addresses = (0..nodes).map(|node| left(&folder, "address", node).parse().unwrap());
-    let dsm = listening.join(node, addresses.collect()).unwrap();
+    let addresses = (0..nodes).map(|node| vec![left(&folder, "address", node).parse().unwrap()]);
+    let addresses: Vec<_> = addresses.collect();
+    let dsm = Dsm::join(socket, node, &addresses, &config).unwrap();
     Some((dsm, folder))
 }
 

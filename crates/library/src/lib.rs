@@ -2,7 +2,7 @@
 //!
 //! [`Ranks`] is the network as the ranks of a job see it, with a plan cache. [`Work`] executes one
 //! rank plan and leaves the transport to its caller. [`group::Group`] also transports the bytes,
-//! over TCP. `c` is the C interface of all three.
+//! over TCP. [`shared_memory`] is memory that the ranks share. `c` is the C interface of all.
 
 #![deny(unsafe_code)]
 
@@ -13,6 +13,7 @@ pub mod group;
 mod rank_plan;
 mod ranks;
 mod request;
+pub mod shared_memory;
 mod work;
 
 /// Release and digest of the planner's sources. Libraries with equal versions make equal plans.

@@ -97,6 +97,8 @@ pub enum Variant {
     Oshmem,
     /// UCX over TCP, both sides polling.
     Ucx,
+    /// Shared memory over Wind, encrypted.
+    Dsm,
     /// libfabric's own program with the provider `kumi`, encrypted.
     FabricKumi,
     /// libfabric's own program with its provider for TCP.
@@ -109,7 +111,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -144,6 +146,7 @@ impl Variant {
         Self::MpiOneSided,
         Self::Oshmem,
         Self::Ucx,
+        Self::Dsm,
         Self::FabricKumi,
         Self::FabricTcp,
         Self::MpiFabricKumi,
@@ -187,6 +190,7 @@ impl Variant {
             Self::MpiOneSided => "mpi-one-sided",
             Self::Oshmem => "oshmem",
             Self::Ucx => "ucx",
+            Self::Dsm => "dsm",
             Self::FabricKumi => "fabric-kumi",
             Self::FabricTcp => "fabric-tcp",
             Self::MpiFabricKumi => "mpi-fabric-kumi",
@@ -308,6 +312,7 @@ impl<'a> Running<'a> {
             | Variant::MpiOneSided
             | Variant::Oshmem
             | Variant::Ucx
+            | Variant::Dsm
             | Variant::FabricTcp
             | Variant::MpiFabricTcp => {}
             Variant::FabricKumi | Variant::MpiFabricKumi => wind::start_fabric(&mut running)?,
@@ -478,7 +483,7 @@ mod tests {
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
              kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, \
              kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
-             ucx, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
+             ucx, dsm, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

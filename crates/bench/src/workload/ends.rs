@@ -1,7 +1,7 @@
 //! The ends of the built-in workloads: `kumi workload`.
 
 use super::{
-    burst_ends, datagram_bursts_end, flow_ends, integrity_ends, link_bytes, pattern_ends,
+    burst_ends, datagram_bursts_end, dsm_ends, flow_ends, integrity_ends, link_bytes, pattern_ends,
     pingpong_ends, raw_ends, raw_goodput_ends, raw_stamp_ends, wind_check_ends, wind_ends,
     wind_many_ends,
 };
@@ -69,6 +69,8 @@ enum End {
     WindIdle(wind_many_ends::IdleArgs),
     /// Puts the same data to several peers over Wind.
     WindSpread(wind_many_ends::SpreadArgs),
+    /// Measures shared memory, as a node.
+    Dsm(dsm_ends::Args),
 }
 
 /// Runs one end.
@@ -100,6 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         End::WindCheckSource(args) => wind_check_ends::source(&args),
         End::WindIdle(args) => wind_many_ends::idle(&args),
         End::WindSpread(args) => wind_many_ends::spread(&args),
+        End::Dsm(args) => dsm_ends::run(&args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,8 @@ mod burst_ends;
 mod coll_bound;
 mod datagram_bursts_end;
 mod discovered;
+mod dsm;
+mod dsm_ends;
 mod ends;
 mod explained;
 mod fabric;
@@ -24,6 +26,7 @@ pub mod pingpong;
 mod pingpong_ends;
 mod processors;
 mod python_ranks;
+mod ranks;
 mod raw_ends;
 mod raw_goodput_ends;
 mod raw_stamp_ends;
@@ -136,6 +139,17 @@ pub enum Workload {
     Failure {
         /// Number of ranks to lose, over all jobs.
         losses: u32,
+    },
+    /// Shared memory: misses, barriers and writes.
+    Dsm {
+        /// Figures to measure.
+        measure: dsm::Measure,
+        /// Number of hosts, from the first one on; all by default.
+        #[serde(default)]
+        nodes: Option<usize>,
+        /// Bytes that are updated, or that a rival gets.
+        #[serde(default)]
+        sizes_bytes: Vec<u64>,
     },
     /// `kumi topo discover`, compared with the actual network.
     Discover {
@@ -376,6 +390,11 @@ impl Workload {
                 let losses = if context.quick { 1 } else { *losses };
                 python_ranks::measure_failure(context, losses)
             }
+            Self::Dsm {
+                measure,
+                nodes,
+                sizes_bytes,
+            } => dsm::measure(context, *measure, *nodes, sizes_bytes),
             Self::Discover { load_share } => Ok(vec![discovered::measure(context, *load_share)?]),
             Self::Simulated {
                 operation,

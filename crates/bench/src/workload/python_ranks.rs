@@ -5,22 +5,13 @@
 
 use super::coll_bound;
 use super::mpi_programs::{self, add_excess};
+use super::ranks;
 use super::{Context, Measurement};
 use anyhow::Context as _;
-use kumi_command::interrupt;
 use serde_json::Value;
-use std::io::Read;
-use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Python of the distribution. Another one on the `PATH` may lack PyTorch and NumPy.
 const PYTHON: &str = "/usr/bin/python3";
-
-/// Port of the next run. Each run has its own, because the previous run's may not be free yet.
-static PORTS: AtomicU16 = AtomicU16::new(29_500);
-
-/// Longest time of a run, in seconds.
-const RUN_SECONDS_MAX: u32 = 110;
 
 /// A Python program of `bench/workloads/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +25,7 @@ enum PythonProgram {
 }
 
 /// Every module of the Python package: path and text.
-const PACKAGE: [(&str, &str); 7] = [
+const PACKAGE: [(&str, &str); 8] = [
     (
         "kumi/__init__.py",
         include_str!("../../../../bindings/python/kumi/__init__.py"),
@@ -54,6 +45,10 @@ const PACKAGE: [(&str, &str); 7] = [
     (
         "kumi/coll.py",
         include_str!("../../../../bindings/python/kumi/coll.py"),
+    ),
+    (
+        "kumi/dsm.py",
+        include_str!("../../../../bindings/python/kumi/dsm.py"),
     ),
     (
         "kumi/torch.py",
@@ -171,42 +166,18 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
             hosts.feed(host, &["sh", "-c", &write], text.as_bytes())?;
         }
     }
-    let first = &hosts.names()[0];
-    let master = hosts.address(first, &running.device)?;
-    let port = PORTS.fetch_add(1, Ordering::Relaxed);
-    let count = hosts.names().len();
-    let (mut ranks, mut ties) = (Vec::new(), Vec::new());
-    for (rank, host) in hosts.names().iter().enumerate() {
-        let variables = [
-            format!("PYTHONPATH={folder}"),
-            "PYTHONDONTWRITEBYTECODE=1".to_owned(),
-            "OMP_NUM_THREADS=1".to_owned(),
-            format!("GLOO_SOCKET_IFNAME={}", running.device),
-            format!("TP_SOCKET_IFNAME={}", running.device),
-            format!("KUMI_INTERFACE={}", running.device),
-            format!("MASTER_ADDR={master}"),
-            format!("MASTER_PORT={port}"),
-            format!("RANK={rank}"),
-            format!("WORLD_SIZE={count}"),
-        ];
-        let script = format!("{folder}/{name}");
-        let mut argv: Vec<&str> = vec!["env"];
-        argv.extend(variables.iter().map(String::as_str));
-        argv.extend(running.prefix.iter().map(String::as_str));
-        argv.extend([PYTHON, &script]);
-        argv.extend(args.iter().map(String::as_str));
-        interrupt::check()?;
-        let child = hosts
-            .bounded_command(host, &argv, RUN_SECONDS_MAX)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("starting a rank on {host}"))?;
-        ties.push(interrupt::tie(child.id()));
-        ranks.push(child);
-    }
-    let output = collect_output(&mut ranks, program == PythonProgram::Failure);
+    let variables = [
+        format!("PYTHONPATH={folder}"),
+        "PYTHONDONTWRITEBYTECODE=1".to_owned(),
+        "OMP_NUM_THREADS=1".to_owned(),
+        format!("GLOO_SOCKET_IFNAME={}", running.device),
+        format!("TP_SOCKET_IFNAME={}", running.device),
+    ];
+    let script = format!("{folder}/{name}");
+    let mut argv: Vec<&str> = vec![PYTHON, &script];
+    argv.extend(args.iter().map(String::as_str));
+    let has_losses = program == PythonProgram::Failure;
+    let output = ranks::run(context, hosts.names().len(), &variables, &argv, has_losses);
     for host in hosts.names() {
         if program == PythonProgram::Failure {
             // Brings up links that the program took down.
@@ -217,63 +188,12 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
     output
 }
 
-/// Waits until all ranks have ended, and returns their output. With `has_losses`, a rank may
-/// fail without a traceback.
-fn collect_output(ranks: &mut [Child], has_losses: bool) -> anyhow::Result<String> {
-    let readers = ranks.iter_mut().map(|rank| {
-        let (mut stdout, mut stderr) = (rank.stdout.take(), rank.stderr.take());
-        std::thread::spawn(move || {
-            let (mut output, mut errors) = (String::new(), String::new());
-            // Output that cannot be read counts as absent.
-            let _ = stdout.as_mut().map(|pipe| pipe.read_to_string(&mut output));
-            let _ = stderr.as_mut().map(|pipe| pipe.read_to_string(&mut errors));
-            (output, errors)
-        })
-    });
-    let readers: Vec<_> = readers.collect();
-    let mut failures = Vec::new();
-    for (rank, child) in ranks.iter_mut().enumerate() {
-        let status = child.wait()?;
-        if !status.success() {
-            failures.push(format!("rank {rank}: {status}"));
-        }
-    }
-    let (mut output, mut errors) = (String::new(), String::new());
-    for (text, error_text) in readers.into_iter().filter_map(|reader| reader.join().ok()) {
-        output += &text;
-        errors += &error_text;
-    }
-    let is_lost_only = has_losses && !errors.contains("Traceback");
-    anyhow::ensure!(
-        failures.is_empty() || is_lost_only,
-        "{}: {}",
-        failures.join(", "),
-        errors.trim()
-    );
-    Ok(output)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hosts::fake::{Fake, SOUND};
     use crate::variant::{Running, Variant};
     use std::path::Path;
-    use std::process::Command;
-
-    #[test]
-    fn rank__that_fails__is_named_with_its_status_and_errors() {
-        let rank = |script: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]).stdout(Stdio::piped());
-            command.stderr(Stdio::piped()).spawn().unwrap()
-        };
-        let ranks = || [rank("echo 1"), rank("echo unknown operation >&2; exit 2")];
-        let error = collect_output(&mut ranks(), false).unwrap_err();
-        let expected = "rank 1: exit status: 2: unknown operation";
-        assert_eq!(error.to_string(), expected);
-        assert_eq!(collect_output(&mut ranks(), true).unwrap(), "1\n");
-    }
 
     #[test]
     fn torch__program_without_figures__is_refused_with_its_output() {

@@ -247,7 +247,7 @@ fn one_sided(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<Stri
 }
 
 /// Programs that compute on each processor of the target.
-fn compute(running: &Running<'_>) -> anyhow::Result<Vec<Background>> {
+pub fn compute(running: &Running<'_>) -> anyhow::Result<Vec<Background>> {
     let hosts = running.hosts;
     let count = match hosts.kind() {
         // Those of the other end belong to the requester.
@@ -271,12 +271,13 @@ fn compute(running: &Running<'_>) -> anyhow::Result<Vec<Background>> {
 
 /// Receive processing on the processor of each end. On veth the sender's own system call would
 /// otherwise do the target's work.
-struct Steering<'a> {
+pub struct Steering<'a> {
     running: &'a Running<'a>,
 }
 
 impl<'a> Steering<'a> {
-    fn start(running: &'a Running<'a>) -> anyhow::Result<Option<Self>> {
+    /// Sets it, in a lab.
+    pub fn start(running: &'a Running<'a>) -> anyhow::Result<Option<Self>> {
         if running.hosts.kind() != "lab" {
             return Ok(None);
         }

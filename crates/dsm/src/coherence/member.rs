@@ -1,8 +1,10 @@
 //! A node: what the program calls, and what messages do.
 
+use super::counts::{Counts, add};
 use super::error::DsmError;
 use super::pages::{Fabric, Pages, Region, View};
 use crate::protocol::{Call, Engine, Placement, Violation};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A node of a job.
@@ -121,6 +123,7 @@ impl<F: Fabric, V: View> Member<F, V> {
         })?;
         let data = self.wait(Engine::take_exchange)??;
         let others = self.engine().end_barrier(&data)?;
+        add(&self.pages.counters.barriers, 1);
         self.pages.invalidate(&self.fabric, &others)
     }
 
@@ -132,6 +135,7 @@ impl<F: Fabric, V: View> Member<F, V> {
         self.fabric.check()?;
         self.act(|engine| engine.acquire(lock))??;
         let others = self.wait(|engine| engine.take_grant(lock))?;
+        add(&self.pages.counters.locks, 1);
         self.pages.invalidate(&self.fabric, &others)
     }
 
@@ -152,11 +156,27 @@ impl<F: Fabric, V: View> Member<F, V> {
         Ok(())
     }
 
+    /// Returns the totals of this node.
+    pub fn counts(&self) -> Counts {
+        self.pages.counters.counts()
+    }
+
     /// Makes a page valid that the program has accessed, and opens it.
     ///
     /// # Errors
     /// The page's home is lost.
     pub fn fault(&self, region: &Region<V>, page: usize) -> Result<(), DsmError> {
         self.pages.fault(&self.fabric, region, page)
+    }
+
+    /// Makes pages valid before the program accesses them.
+    ///
+    /// # Errors
+    /// A home is lost.
+    ///
+    /// # Panics
+    /// Panics if the pages are out of range.
+    pub fn prefetch(&self, region: &Region<V>, pages: Range<usize>) -> Result<(), DsmError> {
+        self.pages.prefetch(&self.fabric, region, pages)
     }
 }

@@ -16,12 +16,14 @@
 //! A program without data races sees what it would see on one machine. Nodes may write different
 //! bytes of one page at the same time.
 
+mod counts;
 mod error;
 mod member;
 mod pages;
 #[cfg(test)]
 mod tests;
 
+pub use counts::Counts;
 pub use error::DsmError;
 pub use member::Member;
 pub use pages::{EncodedDiff, Fabric, PAGE_BYTES, Region, View};

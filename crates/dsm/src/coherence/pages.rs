@@ -9,11 +9,13 @@
 //! A thread that changes a page's state has it locked. Bytes that the program wrote to a page
 //! between its last write home and its closing are found when it is got again.
 
+use super::counts::{Counters, add};
 use super::error::DsmError;
 use crate::protocol::{Placement, Span, spans};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::tracked_memory::TrackedMemory;
 use kumi_wind::protocol::diff;
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,8 +23,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use kumi_sys::tracked_memory::PAGE_BYTES;
 
-/// Pages that a miss gets at once, if they are missing too and have the same home.
+/// Pages that a miss gets at once, if they are missing too and have the same home. Misses behind
+/// each other get twice as many each time, up to half a MiB.
 const PAGES_PER_MISS: usize = 8;
+const PAGES_PER_MISS_MAX: usize = 128;
+
+/// Pages that a prefetch gets at once.
+const PAGES_PER_PREFETCH: usize = 256;
 
 const VALID: u8 = 1;
 const LOCKED: u8 = 2;
@@ -117,6 +124,8 @@ pub struct Region<V> {
     view: V,
     twins: SharedMemory,
     states: Vec<AtomicU8>,
+    /// The page behind those that the last miss got, and their number.
+    last_miss: Mutex<(usize, usize)>,
     /// Pages whose bytes went home before the release that will note them.
     unnoted: Mutex<Vec<u32>>,
 }
@@ -160,6 +169,18 @@ impl<V: View> Region<V> {
         self.states[page].store(state & !LOCKED, Ordering::Release);
     }
 
+    /// Returns the number of pages that a miss at `page` gets.
+    fn pages_of_miss(&self, page: usize) -> usize {
+        let last = self
+            .last_miss
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match *last {
+            (next, count) if next == page && count > 0 => (2 * count).min(PAGES_PER_MISS_MAX),
+            _ => PAGES_PER_MISS,
+        }
+    }
+
     fn note(&self, pages: impl Iterator<Item = usize>) {
         let mut unnoted = self.unnoted.lock().unwrap_or_else(PoisonError::into_inner);
         unnoted.extend(pages.map(|page| self.first + page as u32));
@@ -171,6 +192,7 @@ pub struct Pages<V> {
     me: usize,
     nodes: usize,
     regions: RwLock<Vec<Arc<Region<V>>>>,
+    pub counters: Counters,
 }
 
 impl<V: View> Pages<V> {
@@ -179,6 +201,7 @@ impl<V: View> Pages<V> {
             me,
             nodes,
             regions: RwLock::new(Vec::new()),
+            counters: Counters::default(),
         }
     }
 
@@ -203,28 +226,50 @@ impl<V: View> Pages<V> {
             view,
             twins,
             states: (0..bytes / PAGE_BYTES).map(|_| AtomicU8::new(0)).collect(),
+            last_miss: Mutex::new((0, 0)),
             unnoted: Mutex::new(Vec::new()),
         });
         regions.push(Arc::clone(&region));
         Ok(region)
     }
 
-    /// Makes a page valid that the program has accessed, and opens it.
+    /// Makes a page valid that the program has accessed, and some behind it, and opens them.
     pub fn fault(
         &self,
         fabric: &impl Fabric,
         region: &Region<V>,
         page: usize,
     ) -> Result<(), DsmError> {
+        let got = self.get(fabric, region, page, region.pages_of_miss(page))?;
+        if got > 0 {
+            add(&self.counters.misses, 1);
+            let mut last = region
+                .last_miss
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *last = (page + got, got);
+        }
+        Ok(())
+    }
+
+    /// Makes a page valid, and up to `pages_max - 1` behind it that are missing too and have the
+    /// same home, and opens them. Returns the number of pages that it got.
+    fn get(
+        &self,
+        fabric: &impl Fabric,
+        region: &Region<V>,
+        page: usize,
+        pages_max: usize,
+    ) -> Result<usize, DsmError> {
         let state = region.lock(page);
         let home = region.home(page);
         if home == self.me || state & VALID != 0 {
             let opened = region.view.open(page..page + 1);
             region.unlock(page, state | VALID);
-            return opened.map_err(DsmError::memory);
+            return opened.map(|()| 0).map_err(DsmError::memory);
         }
         let mut run = vec![state];
-        while run.len() < PAGES_PER_MISS {
+        while run.len() < pages_max {
             let next = page + run.len();
             if next >= region.pages() || region.home(next) != home {
                 break;
@@ -240,6 +285,8 @@ impl<V: View> Pages<V> {
         }
         let pages = page..page + run.len();
         let outcome = self.fetch(fabric, region, home, pages.clone(), &run);
+        let count = run.len();
+        add(&self.counters.fetched_pages, count);
         for (page, state) in pages.zip(run) {
             let state = match &outcome {
                 Ok(()) => VALID | HAS_TWIN,
@@ -247,7 +294,23 @@ impl<V: View> Pages<V> {
             };
             region.unlock(page, state);
         }
-        outcome
+        outcome.map(|()| count)
+    }
+
+    /// Makes pages valid, before the program accesses them.
+    pub fn prefetch(
+        &self,
+        fabric: &impl Fabric,
+        region: &Region<V>,
+        pages: Range<usize>,
+    ) -> Result<(), DsmError> {
+        for page in pages.clone() {
+            if region.states[page].load(Ordering::Relaxed) & VALID == 0 {
+                let pages_max = (pages.end - page).min(PAGES_PER_PREFETCH);
+                self.get(fabric, region, page, pages_max)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gets locked pages from their home, and opens them.
@@ -289,6 +352,10 @@ impl<V: View> Pages<V> {
             .filter(|page| diffs.add(region, *page));
         let changed: Vec<usize> = changed.collect();
         if !changed.is_empty() {
+            add(&self.counters.diffed_pages, changed.len());
+            add(&self.counters.changed_bytes, diffs.changed_bytes);
+            let encoded = diffs.parts.iter().map(|part| part.runs.len()).sum();
+            add(&self.counters.diff_bytes, encoded);
             fabric.put(diffs.finish())?;
             region.note(changed.into_iter());
         }
@@ -374,6 +441,7 @@ impl<V: View> Pages<V> {
                 region.unlock(page, state);
                 continue;
             }
+            add(&self.counters.invalidated_pages, 1);
             match &mut closing {
                 Some(run) if run.end == page => run.end += 1,
                 _ => {
@@ -401,6 +469,9 @@ fn close<V: View>(region: &Region<V>, pages: Range<usize>) -> Result<(), DsmErro
 struct Diffs {
     bytes_max: usize,
     parts: Vec<EncodedDiff>,
+    /// The part of each home and region that may have room.
+    open: HashMap<(usize, usize), usize>,
+    changed_bytes: usize,
 }
 
 impl Diffs {
@@ -408,6 +479,8 @@ impl Diffs {
         Self {
             bytes_max,
             parts: Vec::new(),
+            open: HashMap::new(),
+            changed_bytes: 0,
         }
     }
 
@@ -424,6 +497,7 @@ impl Diffs {
         }
         let (home, bytes_max) = (region.home(page), self.bytes_max);
         for change in changes {
+            self.changed_bytes += change.len();
             let mut rest = change;
             while !rest.is_empty() {
                 let part = self.part(home, region.number, (at + rest.start) as u64);
@@ -440,22 +514,23 @@ impl Diffs {
 
     /// Returns a part for the home that has room for a run of one byte.
     fn part(&mut self, home: usize, region: usize, offset: u64) -> &mut EncodedDiff {
-        let bytes_max = self.bytes_max;
-        let fits = self.parts.iter().rposition(|part| {
-            part.home == home
-                && part.region == region
-                && part.runs.len() + diff::RUN_HEADER_BYTES < bytes_max
+        let fits = |part: &EncodedDiff| {
+            part.runs.len() + diff::RUN_HEADER_BYTES < self.bytes_max
                 && offset >= part.offset
                 && offset - part.offset <= u64::from(u32::MAX)
-        });
-        let index = fits.unwrap_or_else(|| {
+        };
+        let open = self.open.get(&(home, region)).copied();
+        let index = open.filter(|index| fits(&self.parts[*index]));
+        let index = index.unwrap_or_else(|| {
             self.parts.push(EncodedDiff {
                 home,
                 region,
                 offset,
                 runs: Vec::new(),
             });
-            self.parts.len() - 1
+            let index = self.parts.len() - 1;
+            self.open.insert((home, region), index);
+            index
         });
         &mut self.parts[index]
     }

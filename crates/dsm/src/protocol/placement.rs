@@ -24,6 +24,16 @@ impl Placement {
         }
     }
 
+    /// Returns the rule with this number and parameter, if there is one.
+    pub fn from_wire(number: u8, parameter: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Blocks),
+            1 => Some(Self::Cyclic(parameter)),
+            2 => Some(Self::On(u16::try_from(parameter).ok()?)),
+            _ => None,
+        }
+    }
+
     /// Returns a number and a parameter that stand for the rule on the wire.
     pub fn to_wire(self) -> (u8, u32) {
         match self {

@@ -5,6 +5,7 @@ use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::node::Region;
 use kumi_wind::protocol::{Message, Operation};
 use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +26,8 @@ pub struct WindFabric {
     node: Node,
     me: usize,
     secret: Secret,
-    addresses: Vec<SocketAddr>,
+    /// Nodes by the addresses from which they may send.
+    names: HashMap<SocketAddr, usize>,
     peers: Vec<Option<PeerId>>,
     /// Messages that were handled.
     handled: AtomicU64,
@@ -36,24 +38,30 @@ pub struct WindFabric {
 }
 
 impl WindFabric {
-    /// Connects to the other nodes, whose addresses are in the order of their numbers.
+    /// Connects to the other nodes, at the first address of each.
     pub fn new(
         node: Node,
         me: usize,
         secret: Secret,
-        addresses: Vec<SocketAddr>,
+        addresses: &[Vec<SocketAddr>],
     ) -> Result<Self, WindError> {
-        let connect = |(number, address): (usize, &SocketAddr)| match number == me {
-            true => Ok(None),
-            false => node.connect(*address).map(Some),
+        let connect = |(number, addresses): (usize, &Vec<SocketAddr>)| {
+            let first = addresses.first().filter(|_| number != me);
+            first.map(|address| node.connect(*address)).transpose()
         };
+        let names = addresses
+            .iter()
+            .enumerate()
+            .flat_map(|(number, addresses)| {
+                addresses.iter().map(move |address| (*address, number))
+            });
         let peers = addresses.iter().enumerate().map(connect);
         Ok(Self {
             peers: peers.collect::<Result<_, _>>()?,
             node,
             me,
             secret,
-            addresses,
+            names: names.collect(),
             handled: AtomicU64::new(0),
             lost: Mutex::new(None),
             regions: Mutex::new(Vec::new()),
@@ -70,7 +78,7 @@ impl WindFabric {
         let known = self.peers.iter().position(|known| *known == Some(peer));
         known.or_else(|| {
             let address = self.node.peer_address(peer)?;
-            self.addresses.iter().position(|known| *known == address)
+            self.names.get(&address).copied()
         })
     }
 

@@ -1,21 +1,25 @@
 //! Shared memory over Wind, for the processes of a job.
 //!
 //! ```text
-//!   Listening ── join ──► Dsm ── alloc ──► SharedRegion
-//!                          └─ Member over WindFabric; pages in memory that the kernel watches
+//!   socket, addresses ── join ──► Dsm ── alloc ──► SharedRegion
+//!                                  ├─ Member     coherence of pages
+//!                                  ├─ WindFabric the other nodes
+//!                                  └─ faults     accesses to closed pages
 //! ```
 
 mod fabric;
 mod faults;
 
-use crate::coherence::{DsmError, Member, PAGE_BYTES, Region};
+use crate::coherence::{Counts, DsmError, Member, PAGE_BYTES, Region};
 use crate::protocol::{Call, Placement};
 use fabric::WindFabric;
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::tracked_memory::{Tier, TrackedMemory};
+use kumi_sys::udp::LinkSocket;
 use kumi_wind::protocol::Seal;
 use kumi_wind::{Config as WindConfig, Node, Secret, random_epoch};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,77 +54,6 @@ impl Config {
             loss_timeout: Duration::from_secs(2),
             tier: None,
         }
-    }
-}
-
-/// A node that has a socket, and does not know the others yet.
-pub struct Listening {
-    node: Node,
-    config: Config,
-}
-
-impl Listening {
-    /// Opens a socket at `address`; port 0 leaves the choice to the kernel.
-    ///
-    /// # Errors
-    /// The address is in use or not this host's.
-    pub fn bind(address: SocketAddr, config: Config) -> Result<Self, DsmError> {
-        let epoch = random_epoch().map_err(|source| DsmError::System {
-            what: "cannot read random numbers",
-            source,
-        })?;
-        let wind = WindConfig {
-            seal: config.seal,
-            lost_after_ns: config.loss_timeout.as_nanos() as u64,
-            message_bytes_max: u32::MAX,
-            ..WindConfig::new(config.secret, epoch)
-        };
-        let node = Node::bind(address, wind).map_err(wind_failed)?;
-        Ok(Self { node, config })
-    }
-
-    /// Returns the address of the socket.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn address(&self) -> Result<SocketAddr, DsmError> {
-        self.node.local_address().map_err(wind_failed)
-    }
-
-    /// Joins the job as node `me`. `addresses` has the sockets of all nodes, by number. Waits for
-    /// all of them, which have opened their sockets.
-    ///
-    /// # Errors
-    /// A node does not answer, or has other addresses.
-    pub fn join(self, me: usize, addresses: Vec<SocketAddr>) -> Result<Dsm, DsmError> {
-        let nodes = addresses.len();
-        if me >= nodes || nodes >= usize::from(u16::MAX) {
-            return Err(DsmError::Argument(format!(
-                "node {me} of {nodes}: expected a number below the number of nodes, which is at most 65534"
-            )));
-        }
-        let secret = self.config.secret;
-        let fabric = WindFabric::new(self.node, me, secret, addresses).map_err(wind_failed)?;
-        let job = Arc::new(Job {
-            me,
-            nodes,
-            tier: self.config.tier,
-            loss_timeout: self.config.loss_timeout,
-            member: Member::new(fabric, me, nodes),
-            calls: Mutex::new(()),
-        });
-        let weak = Arc::downgrade(&job);
-        let handler = move |received: kumi_wind::Received| {
-            let Some(job) = weak.upgrade() else { return };
-            job.on_message(received);
-        };
-        let node = job.member.fabric().node();
-        node.hand_messages_to(Box::new(handler));
-        job.member.exchange(Call {
-            text: format!("join with {nodes} nodes"),
-            data: Vec::new(),
-        })?;
-        Ok(Dsm { job })
     }
 }
 
@@ -168,6 +101,58 @@ pub struct Dsm {
 }
 
 impl Dsm {
+    /// Joins the job as node `me`. Waits for all nodes, which have opened their sockets.
+    /// `addresses` has those of each node, by number. The first one of a node is the one at which
+    /// this node reaches it.
+    ///
+    /// # Errors
+    /// A node does not answer, or knows of another number of nodes.
+    pub fn join(
+        socket: LinkSocket,
+        me: usize,
+        addresses: &[Vec<SocketAddr>],
+        config: &Config,
+    ) -> Result<Self, DsmError> {
+        let nodes = addresses.len();
+        if me >= nodes || nodes >= usize::from(u16::MAX) {
+            return Err(DsmError::Argument(format!(
+                "node {me} of {nodes}: expected a number below the number of nodes, which is at most 65534"
+            )));
+        }
+        let epoch = random_epoch().map_err(|source| DsmError::System {
+            what: "cannot read random numbers",
+            source,
+        })?;
+        let wind = WindConfig {
+            seal: config.seal,
+            lost_after_ns: config.loss_timeout.as_nanos() as u64,
+            message_bytes_max: u32::MAX,
+            ..WindConfig::new(config.secret, epoch)
+        };
+        let node = Node::on(socket, wind).map_err(wind_failed)?;
+        let fabric = WindFabric::new(node, me, config.secret, addresses).map_err(wind_failed)?;
+        let job = Arc::new(Job {
+            me,
+            nodes,
+            tier: config.tier,
+            loss_timeout: config.loss_timeout,
+            member: Member::new(fabric, me, nodes),
+            calls: Mutex::new(()),
+        });
+        let weak = Arc::downgrade(&job);
+        let handler = move |received: kumi_wind::Received| {
+            let Some(job) = weak.upgrade() else { return };
+            job.on_message(received);
+        };
+        let node = job.member.fabric().node();
+        node.hand_messages_to(Box::new(handler));
+        job.member.exchange(Call {
+            text: format!("join with {nodes} nodes"),
+            data: Vec::new(),
+        })?;
+        Ok(Self { job })
+    }
+
     /// Returns the number of this node.
     pub fn node(&self) -> usize {
         self.job.me
@@ -247,6 +232,11 @@ impl Dsm {
         )))
     }
 
+    /// Returns the totals of this node.
+    pub fn counts(&self) -> Counts {
+        self.job.member.counts()
+    }
+
     /// Waits until all nodes have called it. Writes of all nodes from before are seen after it.
     ///
     /// # Errors
@@ -307,6 +297,24 @@ impl SharedRegion {
     /// Returns the address, which is the same on all nodes.
     pub fn address(&self) -> usize {
         self.shared.region.view().address()
+    }
+
+    /// Makes the pages of some bytes valid, with fewer messages than accesses would need. System
+    /// calls can use them until the next lock or barrier: into a page that is not valid, they
+    /// return `EFAULT`.
+    ///
+    /// # Errors
+    /// The bytes are out of range, or a node is lost.
+    pub fn prefetch(&self, bytes: Range<usize>) -> Result<(), DsmError> {
+        if bytes.start > bytes.end || bytes.end > self.bytes {
+            return Err(DsmError::Argument(format!(
+                "bytes {bytes:?} of a region of {}",
+                self.bytes
+            )));
+        }
+        let pages = bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES);
+        let Shared { job, region } = &*self.shared;
+        job.member.prefetch(region, pages)
     }
 
     /// Returns how the kernel finds accesses.

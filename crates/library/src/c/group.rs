@@ -107,7 +107,7 @@ fn variable(name: &str) -> Option<String> {
 /// # Safety
 /// `config` is null or points to a struct. Its pointers are null or point to strings, and `job` to
 /// a group.
-unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
+pub(super) unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
     let secret = Secret::from_user(|name| std::env::var_os(name)).map_err(GroupError::Argument)?;
     let transport = Transport::from_environment(variable).map_err(GroupError::Argument)?;
     let mut settings = Config {

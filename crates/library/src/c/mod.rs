@@ -1,8 +1,9 @@
 //! The C interface: `bindings/c/kumi_coll.h` for plans, `bindings/c/kumi_group.h` for groups that
-//! execute them, and `bindings/c/kumi_wind.h` for Wind.
+//! execute them, `bindings/c/kumi_wind.h` for Wind, and `bindings/c/kumi_dsm.h` for shared memory.
 
 #![allow(unsafe_code)]
 
+mod dsm;
 mod group;
 mod plans;
 mod spans;

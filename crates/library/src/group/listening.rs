@@ -1,6 +1,6 @@
 //! A rank before it joins its group: it listens, and its card states where.
 
-use super::card::{CARD_BYTES, Card, LocalAddress, interfaces, local_addresses};
+use super::card::{CARD_BYTES, Card, LocalAddress, interfaces, local_addresses, reach};
 use super::membership::Membership;
 use super::progress::{Progress, Settings};
 use super::secret::Secret;
@@ -11,7 +11,7 @@ use kumi_sys::fork::Private;
 use kumi_sys::udp::LinkSocket;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
@@ -24,6 +24,17 @@ pub struct Listening {
     local_addresses: Vec<LocalAddress>,
     /// Socket of [`Transport::Wind`].
     wind: Option<LinkSocket>,
+}
+
+/// Ranks as Wind reaches them.
+#[derive(Debug)]
+pub struct WindRanks {
+    /// Socket of this rank.
+    pub socket: LinkSocket,
+    /// Secret of the sessions.
+    pub secret: [u8; 32],
+    /// Addresses of each rank. Its first one is the one at which this rank reaches it.
+    pub addresses: Vec<Vec<SocketAddr>>,
 }
 
 /// Number of ports to try until one is free at all addresses.
@@ -149,12 +160,8 @@ impl Listening {
         self.card.bytes()
     }
 
-    /// Joins the other ranks. Their cards are given by rank.
-    ///
-    /// # Errors
-    /// A card is malformed, or ranks have different secrets, libraries or network files, or a rank
-    /// does not arrive in time.
-    pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
+    /// Returns the cards of all ranks, and checks that they fit this rank's.
+    fn read(&self, rank: usize, cards: &[Vec<u8>]) -> Result<Vec<Card>, GroupError> {
         let cards = cards.iter().enumerate().map(|(card_rank, card)| {
             let card = Card::parse(card);
             card.ok_or_else(|| {
@@ -171,9 +178,42 @@ impl Listening {
             );
             return Err(GroupError::Argument(text));
         }
-        if let Some(reason) = self.config.find_difference(rank, &cards) {
-            return Err(GroupError::Argument(reason));
+        match self.config.find_difference(rank, &cards) {
+            Some(reason) => Err(GroupError::Argument(reason)),
+            None => Ok(cards),
         }
+    }
+
+    /// Gives up the group, and returns what Wind needs to reach the other ranks. Their cards are
+    /// given by rank.
+    ///
+    /// # Errors
+    /// As [`Self::join`], or the transport is not Wind.
+    pub fn into_wind(self, rank: usize, cards: &[Vec<u8>]) -> Result<WindRanks, GroupError> {
+        let cards = self.read(rank, cards)?;
+        let secret = secret(&self.config).wind(cards.iter().map(|card| &card.key));
+        let addresses = cards.iter().map(|card| {
+            let first = reach(card, &self.local_addresses).map(|address| address.ip());
+            let all = first.into_iter().chain(card.addresses.iter().copied());
+            all.map(|address| SocketAddr::new(address, card.wind_port))
+                .collect()
+        });
+        Ok(WindRanks {
+            secret,
+            addresses: addresses.collect(),
+            socket: self.wind.ok_or_else(|| {
+                GroupError::Argument("the transport of the ranks is not Wind".to_owned())
+            })?,
+        })
+    }
+
+    /// Joins the other ranks. Their cards are given by rank.
+    ///
+    /// # Errors
+    /// A card is malformed, or ranks have different secrets, libraries or network files, or a rank
+    /// does not arrive in time.
+    pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
+        let cards = self.read(rank, cards)?;
         let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
         let members: Vec<usize> = (0..hosts.len()).collect();
         let view = View::new(&self.config, &hosts, &members, rank, 0)?;

@@ -23,7 +23,7 @@ mod wind_links;
 pub use bootstrap::{Environment, exchange};
 pub use card::{CARD_BYTES, Card};
 pub use combine::{Element, Reduction};
-pub use listening::Listening;
+pub use listening::{Listening, WindRanks};
 pub use memory::Memory;
 pub use secret::Secret;
 pub use ticket::{Completion, Failure, Queue, Ticket};

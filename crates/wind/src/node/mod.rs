@@ -137,6 +137,14 @@ impl Node {
     /// The address is in use or not this host's.
     pub fn bind(address: SocketAddr, config: Config) -> Result<Self, WindError> {
         let socket = LinkSocket::bound(address).map_err(system("cannot bind the address"))?;
+        Self::on(socket, config)
+    }
+
+    /// Opens a node on a bound socket.
+    ///
+    /// # Errors
+    /// As [`Self::polled`].
+    pub fn on(socket: LinkSocket, config: Config) -> Result<Self, WindError> {
         let mut node = Self::polled(socket, config)?;
         let runner = Arc::clone(&node.shared);
         let thread = std::thread::Builder::new()

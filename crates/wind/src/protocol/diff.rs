@@ -19,23 +19,63 @@ pub const RUN_HEADER_BYTES: usize = 6;
 /// Panics if the lengths differ.
 pub fn changes(twin: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     assert_eq!(twin.len(), now.len(), "a twin has its area's length");
-    let mut found: Vec<Range<usize>> = Vec::new();
+    let mut found = Vec::new();
     let mut offset = 0;
-    // Words that are equal are skipped eight bytes at a time.
-    for (old, new) in twin.chunks(8).zip(now.chunks(8)) {
+    // Blocks that are equal are skipped by the compiler's widest comparison.
+    for (old, new) in twin.chunks(BLOCK).zip(now.chunks(BLOCK)) {
         if old != new {
-            for (at, (old, new)) in old.iter().zip(new).enumerate() {
-                let place = offset + at;
-                match found.last_mut() {
-                    _ if old == new => {}
-                    Some(last) if last.end == place => last.end += 1,
-                    _ => found.push(place..place + 1),
-                }
-            }
+            block_changes(old, new, offset, &mut found);
         }
         offset += old.len();
     }
     found
+}
+
+/// Bytes that are compared at once.
+const BLOCK: usize = 64;
+
+/// Appends the changed ranges of a block at `offset`.
+fn block_changes(old: &[u8], new: &[u8], offset: usize, found: &mut Vec<Range<usize>>) {
+    let (old_words, new_words) = (old.chunks_exact(8), new.chunks_exact(8));
+    let whole = old.len() / 8 * 8;
+    let (old_rest, new_rest) = (&old[whole..], &new[whole..]);
+    for (index, (old, new)) in old_words.zip(new_words).enumerate() {
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let mut differs = nonzero_bytes(word(old) ^ word(new));
+        let mut at = offset + index * 8;
+        // Runs of changed bytes, from the first byte on.
+        while differs != 0 {
+            let equal = differs.trailing_zeros() / 8;
+            differs >>= equal * 8;
+            let changed = (!differs).trailing_zeros() / 8;
+            differs = differs.checked_shr(changed * 8).unwrap_or(0);
+            at += equal as usize;
+            extend(found, at..at + changed as usize);
+            at += changed as usize;
+        }
+    }
+    for (index, (old, new)) in old_rest.iter().zip(new_rest).enumerate() {
+        if old != new {
+            let at = offset + whole + index;
+            extend(found, at..at + 1);
+        }
+    }
+}
+
+/// Returns a word with 255 in each byte that is not zero in `word`.
+fn nonzero_bytes(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    // The high bit of a byte is set by a carry from its low bits, or by itself.
+    let high = (((word & LOW) + LOW) | word) & !LOW;
+    (high >> 7) * 0xff
+}
+
+/// Appends a range, or extends the last one if it ends there.
+fn extend(found: &mut Vec<Range<usize>>, range: Range<usize>) {
+    match found.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => found.push(range),
+    }
 }
 
 /// Appends the run of `bytes` at `offset` to `out`.
@@ -141,6 +181,27 @@ mod tests {
             prop_assert_eq!(&area, &now);
             let changed = twin.iter().zip(&now).filter(|(old, new)| old != new).count();
             prop_assert_eq!(sent, changed, "no unchanged byte is sent");
+        }
+    }
+
+    #[test]
+    fn changes__random_versions__are_those_of_a_byte_loop() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..2_000 {
+            let twin: Vec<u8> = (0..rng.usize(..400)).map(|_| rng.u8(..2)).collect();
+            let mut now = twin.clone();
+            let (dense, start) = (rng.bool(), rng.usize(..400));
+            for (at, byte) in now.iter_mut().enumerate() {
+                if at >= start && (dense || rng.u8(..6) == 0) {
+                    *byte = rng.u8(..);
+                }
+            }
+            let changed = changes(&twin, &now);
+            let all = changed.iter().cloned().flatten();
+            let expected = (0..twin.len()).filter(|at| twin[*at] != now[*at]);
+            assert!(all.eq(expected));
+            let apart = changed.windows(2).all(|pair| pair[0].end < pair[1].start);
+            assert!(apart, "touching runs are one");
         }
     }
 

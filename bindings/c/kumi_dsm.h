@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Memory that the processes of a job share, on different machines (libkumi.so).
+ *
+ *    // MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set.
+ *    struct kumi_dsm *dsm = kumi_dsm_from_environment(NULL, error, sizeof error);
+ *    double *grid = kumi_dsm_alloc(dsm, bytes, KUMI_DSM_BLOCKS, 0, error, sizeof error);
+ *    ... grid[mine] = ...;
+ *    kumi_dsm_barrier(dsm, error, sizeof error);
+ *    ... = grid[another one's];
+ *    kumi_dsm_barrier(dsm, error, sizeof error);
+ *    kumi_dsm_free(dsm);
+ *
+ * The memory has the same address in all processes. What one process has written, another one sees
+ * after both have synchronised: at a barrier, or by a lock that passes from one to the other. Two
+ * processes may write different bytes of the same page. Accesses to the same byte, of which one is
+ * a write, need a barrier or a lock between them.
+ *
+ * Only changed bytes travel. Each page has a home, which has all its bytes after each barrier. The
+ * first access to a page elsewhere gets it from there. A system call that reads or writes such a
+ * page returns EFAULT: use kumi_dsm_prefetch before it, or a buffer.
+ *
+ * Functions that return an int return an enum kumi_dsm_outcome. A function that fails writes the
+ * reason to `error`, at most `error_bytes` with the terminating zero. Different threads may use the
+ * memory. A process that is forked from one with shared memory must not use it.
+ *
+ * If a node dies or is cut off, active and later calls on all other nodes fail with KUMI_DSM_LOST
+ * within 3 s. A process that accesses a page whose home is lost ends with a message.
+ */
+#ifndef KUMI_DSM_H
+#define KUMI_DSM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kumi_group.h"
+#include "kumi_version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Homes of the pages of a region. */
+enum kumi_dsm_placement {
+    /* A contiguous block for each node. */
+    KUMI_DSM_BLOCKS,
+    /* The parameter's number of pages of 4 KiB for each node in turn. */
+    KUMI_DSM_CYCLIC,
+    /* All on the node whose number is the parameter. */
+    KUMI_DSM_ON,
+};
+
+enum kumi_dsm_outcome {
+    KUMI_DSM_DONE,
+    /* A node is lost. */
+    KUMI_DSM_LOST,
+    /* The nodes made different calls. */
+    KUMI_DSM_MISMATCH,
+    /* An argument is invalid, or a lock is not held. */
+    KUMI_DSM_ARGUMENT,
+    /* The system refused something. */
+    KUMI_DSM_SYSTEM,
+};
+
+struct kumi_dsm;
+
+/*
+ * Joins the processes that MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE name. `config` is that of
+ * a group and may be NULL; `network` and `job` have no effect. Returns NULL if it fails.
+ */
+struct kumi_dsm *kumi_dsm_from_environment(const struct kumi_group_config *config, char *error,
+                                           size_t error_bytes);
+
+/*
+ * As above, for a program that exchanges the cards itself, for example by MPI_Allgather. Writes a
+ * card of KUMI_CARD_BYTES. kumi_dsm_join frees `listening` in any case. `cards` has those of all
+ * nodes, by number.
+ */
+struct kumi_listening *kumi_dsm_listen(const struct kumi_group_config *config, char *card, char *error,
+                                       size_t error_bytes);
+struct kumi_dsm *kumi_dsm_join(struct kumi_listening *listening, int node, int nodes, const char *cards,
+                               char *error, size_t error_bytes);
+
+/* Leaves the job, and unmaps its memory. The other nodes must not need this node's pages. */
+void kumi_dsm_free(struct kumi_dsm *dsm);
+
+/* Returns the number of this node, and the number of nodes. */
+int kumi_dsm_node(const struct kumi_dsm *dsm);
+int kumi_dsm_nodes(const struct kumi_dsm *dsm);
+
+/* Allocates zeros. All nodes make the same calls in the same order. Returns NULL if it fails. */
+void *kumi_dsm_alloc(const struct kumi_dsm *dsm, size_t bytes, int placement, uint32_t parameter, char *error,
+                     size_t error_bytes);
+
+/* Returns when all nodes have called it. */
+int kumi_dsm_barrier(const struct kumi_dsm *dsm, char *error, size_t error_bytes);
+
+/* Takes a lock: any number is one. Nodes get it in the order of their requests. */
+int kumi_dsm_lock(const struct kumi_dsm *dsm, uint32_t lock, char *error, size_t error_bytes);
+int kumi_dsm_unlock(const struct kumi_dsm *dsm, uint32_t lock, char *error, size_t error_bytes);
+
+/* Gets the pages of some bytes together. System calls may use them until the next acquire. */
+int kumi_dsm_prefetch(const struct kumi_dsm *dsm, const void *at, size_t bytes, char *error,
+                      size_t error_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

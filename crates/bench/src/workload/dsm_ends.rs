@@ -1,0 +1,180 @@
+//! Nodes of shared memory that measure themselves. Node 0 or node 1 prints the figures.
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use kumi::group::{Config, Environment};
+use kumi::shared_memory::from_environment;
+use kumi_command::outln;
+use kumi_dsm::coherence::PAGE_BYTES;
+use kumi_dsm::protocol::Placement;
+use kumi_dsm::runtime::{Dsm, SharedRegion};
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Misses, writes and barriers that are timed.
+const ROUNDS: usize = 2_000;
+
+/// Bytes that are exchanged for each size of a barrier, and its fewest rounds.
+const BARRIER_BYTES: u64 = 64 << 20;
+const BARRIER_ROUNDS: (u64, u64) = (5, 1_000);
+
+/// Arguments of `kumi workload dsm`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Figures to measure
+    measure: Measure,
+    /// A tenth of the rounds
+    #[arg(long)]
+    quick: bool,
+    /// Interface on which the nodes reach each other
+    #[arg(long)]
+    device: Option<String>,
+    /// Bytes that are read, or updated
+    sizes_bytes: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Measure {
+    Miss,
+    Barrier,
+    Write,
+}
+
+/// Joins the others, and measures.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let environment = Environment::read(|name| std::env::var(name).ok());
+    let config = Config {
+        interface: args.device.clone(),
+        ..Config::default()
+    };
+    let dsm = from_environment(config, &environment.map_err(anyhow::Error::msg)?)?;
+    let rounds = if args.quick { ROUNDS / 10 } else { ROUNDS };
+    match args.measure {
+        Measure::Miss => misses(&dsm, rounds),
+        Measure::Write => writes(&dsm, rounds),
+        Measure::Barrier => barriers(&dsm, args),
+    }?;
+    Ok(dsm.barrier()?)
+}
+
+fn median_us(times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_nanos() as f64 / 1e3
+}
+
+fn touch(region: &SharedRegion, page: usize) -> u64 {
+    region
+        .memory()
+        .word(page * PAGE_BYTES)
+        .load(Ordering::Relaxed)
+}
+
+/// Node 1 reads pages of node 0, one at a time: each is behind those that it has read.
+fn misses(dsm: &Dsm, rounds: usize) -> anyhow::Result<()> {
+    let region = dsm.alloc(rounds * PAGE_BYTES, Placement::On(0))?;
+    if dsm.node() == 0 {
+        for page in 0..rounds {
+            let word = region.memory().word(page * PAGE_BYTES);
+            word.store(page as u64 + 1, Ordering::Relaxed);
+        }
+    }
+    dsm.barrier()?;
+    if dsm.node() != 1 {
+        return Ok(());
+    }
+    let mut times = Vec::new();
+    // From the last page on, none is missing behind the page.
+    for page in (0..rounds).rev() {
+        let began = Instant::now();
+        let found = touch(&region, page);
+        times.push(began.elapsed());
+        anyhow::ensure!(found == page as u64 + 1, "page {page} has {found}");
+    }
+    let p99 = times.len() * 99 / 100;
+    let miss_us = median_us(&mut times);
+    outln!(
+        "{}",
+        json!({"size_bytes": PAGE_BYTES, "miss_median_us": miss_us,
+               "miss_p99_us": times[p99].as_nanos() as f64 / 1e3})
+    );
+    Ok(())
+}
+
+/// Node 1 writes a byte on each of many pages of node 0.
+fn writes(dsm: &Dsm, rounds: usize) -> anyhow::Result<()> {
+    let region = dsm.alloc(rounds * PAGE_BYTES, Placement::On(0))?;
+    dsm.barrier()?;
+    let mut times = Vec::new();
+    if dsm.node() == 1 {
+        region.prefetch(0..region.bytes())?;
+        for page in 0..rounds {
+            let word = region.memory().word(page * PAGE_BYTES + 512);
+            let began = Instant::now();
+            word.store(1, Ordering::Relaxed);
+            times.push(began.elapsed());
+        }
+    }
+    let before = dsm.counts();
+    let began = Instant::now();
+    dsm.barrier()?;
+    let flushed = began.elapsed();
+    if dsm.node() == 1 {
+        let counts = dsm.counts();
+        let changed = counts.changed_bytes - before.changed_bytes;
+        let sent = counts.diff_bytes - before.diff_bytes;
+        outln!(
+            "{}",
+            json!({"write_median_us": median_us(&mut times),
+                   "release_us_per_page": flushed.as_nanos() as f64 / 1e3 / rounds as f64,
+                   "changed_bytes": changed, "diff_bytes": sent,
+                   "overhead_bytes_per_page": (sent - changed) as f64 / rounds as f64})
+        );
+    }
+    Ok(())
+}
+
+/// Node 0 writes to its pages, and all others read them after the barrier.
+fn barriers(dsm: &Dsm, args: &Args) -> anyhow::Result<()> {
+    for &bytes in &args.sizes_bytes {
+        let length = usize::try_from(bytes)?.max(8);
+        let region = dsm.alloc(length, Placement::On(0))?;
+        let (least, most) = BARRIER_ROUNDS;
+        let rounds = (BARRIER_BYTES / bytes.max(1)).clamp(least, most);
+        let rounds = if args.quick { rounds / 5 } else { rounds };
+        let mut block = vec![0; length];
+        let mut times = Vec::new();
+        for round in 0..rounds {
+            block.fill(round as u8 + 1);
+            dsm.barrier()?;
+            let began = Instant::now();
+            if dsm.node() == 0 && bytes > 0 {
+                region.memory().write(0, &block);
+            }
+            dsm.barrier()?;
+            if dsm.node() != 0 && bytes > 0 {
+                region.prefetch(0..length)?;
+                let mut found = vec![0; length];
+                region.memory().read(0, &mut found);
+                anyhow::ensure!(found == block, "round {round}: other bytes arrived");
+            }
+            // All have read them.
+            if bytes > 0 {
+                dsm.barrier()?;
+            }
+            times.push(began.elapsed());
+        }
+        if dsm.node() == 0 {
+            let time_us = median_us(&mut times);
+            let readers = (dsm.nodes() - 1) as f64;
+            let goodput = (bytes > 0).then(|| bytes as f64 * 8.0 * readers / time_us * 1e6);
+            let mut row =
+                json!({"size_bytes": bytes, "barrier_median_us": time_us, "rounds": rounds});
+            if let Some(goodput) = goodput {
+                row["goodput_bps"] = goodput.into();
+            }
+            outln!("{row}");
+        }
+    }
+    dsm.barrier().context("the last barrier")
+}

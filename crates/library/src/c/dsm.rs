@@ -1,0 +1,292 @@
+//! C interface of shared memory. `bindings/c/kumi_dsm.h` documents the functions.
+
+use super::group::{CConfig, config};
+use super::write_message;
+use crate::group::{CARD_BYTES, Environment, GroupError, Listening, RANKS_MAX};
+use crate::shared_memory::{JoinError, from_environment, join, listen};
+use kumi_dsm::coherence::DsmError;
+use kumi_dsm::protocol::Placement;
+use kumi_dsm::runtime::{Dsm, SharedRegion};
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+/// A node with its regions.
+pub struct CDsm {
+    dsm: Dsm,
+    regions: Mutex<Vec<SharedRegion>>,
+}
+
+impl CDsm {
+    fn into_pointer(dsm: Dsm) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            dsm,
+            regions: Mutex::new(Vec::new()),
+        }))
+    }
+}
+
+/// Returns the `enum kumi_dsm_outcome`.
+fn number(error: &DsmError) -> c_int {
+    match error {
+        DsmError::Lost { .. } => 1,
+        DsmError::Mismatch(_) => 2,
+        DsmError::Violation(_) | DsmError::Argument(_) => 3,
+        DsmError::System { .. } => 4,
+    }
+}
+
+/// # Safety
+/// The requirements of [`write_message`] hold.
+unsafe fn finish(result: Result<(), DsmError>, error: *mut c_char, error_bytes: usize) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(failure) => {
+            // SAFETY: the caller guarantees it.
+            unsafe { write_message(&failure, error, error_bytes) };
+            number(&failure)
+        }
+    }
+}
+
+/// # Safety
+/// The requirements of [`write_message`] hold.
+unsafe fn into_pointer(
+    dsm: Result<Dsm, JoinError>,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut CDsm {
+    match dsm {
+        Ok(dsm) => CDsm::into_pointer(dsm),
+        Err(failure) => {
+            // SAFETY: the caller guarantees it.
+            unsafe { write_message(&failure, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `settings` is as `kumi_group.h` requires. The requirements of [`write_message`] hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_from_environment(
+    settings: *const CConfig,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut CDsm {
+    let start = || {
+        // SAFETY: the caller guarantees it.
+        let config = unsafe { config(settings) }?;
+        let environment = Environment::read(|name| std::env::var(name).ok());
+        from_environment(config, &environment.map_err(GroupError::Argument)?)
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { into_pointer(start(), error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// As [`kumi_dsm_from_environment`], and `card` has room for `KUMI_CARD_BYTES`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_listen(
+    settings: *const CConfig,
+    card: *mut [u8; CARD_BYTES],
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Listening {
+    // SAFETY: the caller guarantees it.
+    let listening = unsafe { config(settings) }.and_then(listen);
+    match listening {
+        Ok(listening) => {
+            // SAFETY: the caller guarantees the room.
+            unsafe { card.write(listening.card()) };
+            Box::into_raw(Box::new(listening))
+        }
+        Err(failure) => {
+            // SAFETY: the caller guarantees it.
+            unsafe { write_message(&failure, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `listening` comes from [`kumi_dsm_listen`] and is not used again. `cards` has `nodes` cards. The
+/// requirements of [`write_message`] hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_join(
+    listening: *mut Listening,
+    node: c_int,
+    nodes: c_int,
+    cards: *const [u8; CARD_BYTES],
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut CDsm {
+    // SAFETY: the caller guarantees it.
+    let listening = *unsafe { Box::from_raw(listening) };
+    let count = usize::try_from(nodes)
+        .ok()
+        .filter(|count| *count <= RANKS_MAX);
+    let dsm = match (usize::try_from(node), count) {
+        (Ok(node), Some(count)) if node < count => {
+            // SAFETY: the caller guarantees the cards.
+            let cards = unsafe { std::slice::from_raw_parts(cards, count) };
+            let cards: Vec<Vec<u8>> = cards.iter().map(|card| card.to_vec()).collect();
+            join(listening, node, &cards)
+        }
+        _ => Err(JoinError::Dsm(DsmError::Argument(format!(
+            "node {node} of {nodes}: expected a number below the number of nodes, which is at most {RANKS_MAX}"
+        )))),
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { into_pointer(dsm, error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` is null, or comes from a function above and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_free(dsm: *mut CDsm) {
+    if !dsm.is_null() {
+        // SAFETY: the caller guarantees that `Box::into_raw` made it.
+        drop(unsafe { Box::from_raw(dsm) });
+    }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` comes from a function above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_node(dsm: *const CDsm) -> c_int {
+    // SAFETY: the caller guarantees it.
+    unsafe { &*dsm }.dsm.node() as c_int
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` comes from a function above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_nodes(dsm: *const CDsm) -> c_int {
+    // SAFETY: the caller guarantees it.
+    unsafe { &*dsm }.dsm.nodes() as c_int
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` comes from a function above. The requirements of [`write_message`] hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_alloc(
+    dsm: *const CDsm,
+    bytes: usize,
+    placement: c_int,
+    parameter: u32,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut c_void {
+    // SAFETY: the caller guarantees it.
+    let CDsm { dsm, regions } = unsafe { &*dsm };
+    let rule = u8::try_from(placement).ok();
+    let rule = rule.and_then(|number| Placement::from_wire(number, parameter));
+    let invalid = || {
+        DsmError::Argument(format!(
+            "invalid placement {placement} with parameter {parameter}: expected 0 (blocks), 1 (cyclic) or 2 (on a node)"
+        ))
+    };
+    let allocated = rule.ok_or_else(invalid);
+    let allocated = allocated.and_then(|placement| dsm.alloc(bytes, placement));
+    match allocated {
+        Ok(region) => {
+            let at = region.memory().as_ptr();
+            let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
+            regions.push(region);
+            at.cast()
+        }
+        Err(failure) => {
+            // SAFETY: the caller guarantees it.
+            unsafe { write_message(&failure, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` comes from a function above. The requirements of [`write_message`] hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_barrier(
+    dsm: *const CDsm,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees both.
+    unsafe { finish((*dsm).dsm.barrier(), error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// As [`kumi_dsm_barrier`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_lock(
+    dsm: *const CDsm,
+    lock: u32,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees both.
+    unsafe { finish((*dsm).dsm.lock(lock), error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// As [`kumi_dsm_barrier`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_unlock(
+    dsm: *const CDsm,
+    lock: u32,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees both.
+    unsafe { finish((*dsm).dsm.unlock(lock), error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// As [`kumi_dsm_barrier`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_prefetch(
+    dsm: *const CDsm,
+    at: *const c_void,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees it.
+    let regions = unsafe { &*dsm }.regions.lock();
+    let regions = regions.unwrap_or_else(PoisonError::into_inner).clone();
+    let found = regions.iter().find_map(|region| {
+        let offset = at.addr().checked_sub(region.address())?;
+        (offset < region.bytes()).then_some((region, offset))
+    });
+    let result = match found {
+        Some((region, offset)) => region.prefetch(offset..offset.saturating_add(bytes)),
+        None => Err(DsmError::Argument(format!(
+            "{at:p} is not in shared memory"
+        ))),
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { finish(result, error, error_bytes) }
+}
