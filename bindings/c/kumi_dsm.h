@@ -92,6 +92,13 @@ int kumi_dsm_nodes(const struct kumi_dsm *dsm);
 void *kumi_dsm_alloc(const struct kumi_dsm *dsm, size_t bytes, int placement, uint32_t parameter, char *error,
                      size_t error_bytes);
 
+/*
+ * Allocates zeros of which each node has all pages. At a barrier each node sends what it has
+ * written to all others, so that no access waits. It suits memory that all nodes read after each
+ * barrier. Locks have no effect on it.
+ */
+void *kumi_dsm_alloc_updated(const struct kumi_dsm *dsm, size_t bytes, char *error, size_t error_bytes);
+
 /* Returns when all nodes have called it. */
 int kumi_dsm_barrier(const struct kumi_dsm *dsm, char *error, size_t error_bytes);
 

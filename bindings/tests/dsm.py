@@ -50,6 +50,13 @@ with kumi.dsm.join() as dsm:
         dsm.prefetch(memory)
         claim("a system call reads prefetched pages", null.write(memory) == len(memory))
     claim("a slice has what was written", memory[4096 : 2 * 4096] == b"x" * 4096)
+    updated = dsm.array((2, 10_000), "int64", updated=True)
+    for number in range(3):
+        updated[dsm.node, number::7] = number + 1 + dsm.node
+        dsm.barrier()
+        seen = updated[other, number::7]
+        claim(f"updates of barrier {number} are there", (seen == number + 1 + other).all())
+        dsm.barrier()
     claim(
         "two placements are refused",
         raises(ValueError, "at most one", lambda: dsm.alloc(1, home=0, cyclic=1)),

@@ -53,6 +53,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kumi_dsm_node": (c_int, [c_void_p]),
     "kumi_dsm_nodes": (c_int, [c_void_p]),
     "kumi_dsm_alloc": (c_void_p, [c_void_p, c_size_t, c_int, c_uint32, *_library._SAY]),
+    "kumi_dsm_alloc_updated": (c_void_p, [c_void_p, c_size_t, *_library._SAY]),
     "kumi_dsm_barrier": (c_int, [c_void_p, *_library._SAY]),
     "kumi_dsm_lock": (c_int, [c_void_p, c_uint32, *_library._SAY]),
     "kumi_dsm_unlock": (c_int, [c_void_p, c_uint32, *_library._SAY]),
@@ -127,14 +128,18 @@ class Dsm:
         """Number of nodes."""
         return int(self._library.kumi_dsm_nodes(self._open))
 
-    def alloc(self, length: int, *, home: int | None = None, cyclic: int | None = None) -> memoryview:
+    def alloc(
+        self, length: int, *, home: int | None = None, cyclic: int | None = None, updated: bool = False
+    ) -> memoryview:
         """Allocates ``length`` bytes of zeros. The homes of the pages are a block for each node.
 
         With ``home``, they are all on that node; with ``cyclic``, on each node in turn, that many
-        pages of 4 KiB. The memory must not be used after :meth:`close`.
+        pages of 4 KiB. With ``updated``, each node has all pages, and sends what it has written to all
+        others at a barrier; locks have no effect on it. The memory must not be used after
+        :meth:`close`.
         """
-        if home is not None and cyclic is not None:
-            raise ValueError("home and cyclic: expected at most one of them")
+        if (home is not None) + (cyclic is not None) + updated > 1:
+            raise ValueError("home, cyclic and updated: expected at most one of them")
         placement, parameter = _BLOCKS, 0
         if home is not None:
             placement, parameter = _ON, home
@@ -143,7 +148,10 @@ class Dsm:
         if length <= 0 or not 0 <= parameter < 2**32:
             raise ValueError(f"length {length}, home {home}, cyclic {cyclic}: expected positive numbers")
         text = ctypes.create_string_buffer(_library.ERROR_BYTES)
-        at = self._library.kumi_dsm_alloc(self._open, length, placement, parameter, text, len(text))
+        if updated:
+            at = self._library.kumi_dsm_alloc_updated(self._open, length, text, len(text))
+        else:
+            at = self._library.kumi_dsm_alloc(self._open, length, placement, parameter, text, len(text))
         if not at:
             raise DsmError(text.value.decode(errors="replace"))
         return memoryview((ctypes.c_ubyte * length).from_address(at)).cast("B")
@@ -155,13 +163,14 @@ class Dsm:
         *,
         home: int | None = None,
         cyclic: int | None = None,
+        updated: bool = False,
     ) -> Any:
         """Allocates a NumPy array of zeros. The other arguments are those of :meth:`alloc`."""
         import numpy
 
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         length = math.prod(dims) * numpy.dtype(dtype).itemsize
-        memory = self.alloc(length, home=home, cyclic=cyclic)
+        memory = self.alloc(length, home=home, cyclic=cyclic, updated=updated)
         return numpy.frombuffer(memory, dtype).reshape(dims)
 
     def barrier(self) -> None:

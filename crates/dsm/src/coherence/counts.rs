@@ -15,6 +15,8 @@ pub struct Counts {
     pub changed_bytes: u64,
     /// The same with the offsets and lengths of their runs.
     pub diff_bytes: u64,
+    /// Bytes that were sent to all other nodes, for each of them.
+    pub pushed_bytes: u64,
     /// Pages that were closed because others had written them.
     pub invalidated_pages: u64,
     /// Barriers that this node has passed.
@@ -31,6 +33,7 @@ pub struct Counters {
     pub diffed_pages: AtomicU64,
     pub changed_bytes: AtomicU64,
     pub diff_bytes: AtomicU64,
+    pub pushed_bytes: AtomicU64,
     pub invalidated_pages: AtomicU64,
     pub barriers: AtomicU64,
     pub locks: AtomicU64,
@@ -45,6 +48,7 @@ impl Counters {
             diffed_pages: of(&self.diffed_pages),
             changed_bytes: of(&self.changed_bytes),
             diff_bytes: of(&self.diff_bytes),
+            pushed_bytes: of(&self.pushed_bytes),
             invalidated_pages: of(&self.invalidated_pages),
             barriers: of(&self.barriers),
             locks: of(&self.locks),

@@ -2,8 +2,10 @@
 
 use super::counts::{Counts, add};
 use super::error::DsmError;
-use super::pages::{Fabric, Pages, Region, View};
-use crate::protocol::{Call, Engine, Placement, Violation};
+use super::fabric::Fabric;
+use super::pages::Pages;
+use super::region::{Region, View};
+use crate::protocol::{Call, Engine, Placement, Updates, Violation};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -102,8 +104,13 @@ impl<F: Fabric, V: View> Member<F, V> {
     ///
     /// # Errors
     /// There is no memory for twins.
-    pub fn add_region(&self, view: V, placement: Placement) -> Result<Arc<Region<V>>, DsmError> {
-        let added = self.pages.add(view, placement);
+    pub fn add_region(
+        &self,
+        view: V,
+        placement: Placement,
+        updates: Updates,
+    ) -> Result<Arc<Region<V>>, DsmError> {
+        let added = self.pages.add(view, placement, updates);
         added.map_err(|source| DsmError::System {
             what: "cannot map memory for copies of pages",
             source,
@@ -117,14 +124,24 @@ impl<F: Fabric, V: View> Member<F, V> {
     pub fn barrier(&self) -> Result<(), DsmError> {
         self.fabric.check()?;
         let written = self.pages.flush(&self.fabric)?;
+        let (updates, pushed) = self.pages.take_updates()?;
         self.act(|engine| {
             engine.close_interval(written);
-            engine.start_barrier();
+            engine.start_barrier(pushed);
         })?;
         let data = self.wait(Engine::take_exchange)??;
-        let others = self.engine().end_barrier(&data)?;
+        let end = self.engine().end_barrier(&data)?;
         add(&self.pages.counters.barriers, 1);
-        self.pages.invalidate(&self.fabric, &others)
+        if end.has_pushes {
+            // All nodes have taken their own updates, so nobody takes these for its own.
+            self.fabric.push(updates)?;
+            self.exchange(Call {
+                text: "barrier, updated".to_owned(),
+                data: Vec::new(),
+            })?;
+            self.pages.end_updates(&end.pushed);
+        }
+        self.pages.invalidate(&self.fabric, &end.written)
     }
 
     /// Takes a lock. What its holders before wrote until they released it is seen.

@@ -17,13 +17,17 @@
 //! bytes of one page at the same time.
 
 mod counts;
+mod diffs;
 mod error;
+mod fabric;
 mod member;
 mod pages;
+mod region;
 #[cfg(test)]
 mod tests;
 
 pub use counts::Counts;
 pub use error::DsmError;
+pub use fabric::{EncodedDiff, Fabric, Update};
 pub use member::Member;
-pub use pages::{EncodedDiff, Fabric, PAGE_BYTES, Region, View};
+pub use region::{PAGE_BYTES, Region, View};

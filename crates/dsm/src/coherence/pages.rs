@@ -1,191 +1,22 @@
-//! Pages of this node: which are valid, their twins, and the bytes that changed.
-//!
-//! | state of a page | the program's view | twin |
-//! |---|---|---|
-//! | invalid | closed | of an earlier copy, or none |
-//! | valid | open | equal to the copy when it was got, or last written home |
-//! | valid, at its home | open | none: the copy is the original |
-//!
-//! A thread that changes a page's state has it locked. Bytes that the program wrote to a page
-//! between its last write home and its closing are found when it is got again.
+//! The pages of this node: misses, releases and acquires.
 
 use super::counts::{Counters, add};
+use super::diffs::Diffs;
 use super::error::DsmError;
-use crate::protocol::{Placement, Span, spans};
+use super::fabric::{Fabric, Update};
+use super::region::{HAS_TWIN, PAGE_BYTES, Region, VALID, View};
+use crate::protocol::{Placement, Span, Updates, spans};
 use kumi_sys::shared_memory::SharedMemory;
-use kumi_sys::tracked_memory::TrackedMemory;
-use kumi_wind::protocol::diff;
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-pub use kumi_sys::tracked_memory::PAGE_BYTES;
-
-/// Pages that a miss gets at once, if they are missing too and have the same home. Misses behind
-/// each other get twice as many each time, up to half a MiB.
-const PAGES_PER_MISS: usize = 8;
-const PAGES_PER_MISS_MAX: usize = 128;
-
 /// Pages that a prefetch gets at once.
 const PAGES_PER_PREFETCH: usize = 256;
 
-const VALID: u8 = 1;
-const LOCKED: u8 = 2;
-const HAS_TWIN: u8 = 4;
-
-/// This node's copy of the pages of a region, with the program's view of it.
-pub trait View: Send + Sync {
-    /// Returns the bytes, for the library.
-    fn own(&self) -> &SharedMemory;
-    /// Lets the program use pages, and begins to note their writes.
-    fn open(&self, pages: Range<usize>) -> io::Result<()>;
-    /// Ends that. The bytes stay.
-    fn close(&self, pages: Range<usize>) -> io::Result<()>;
-    /// Appends the runs of written pages among `pages`, which count as unwritten then.
-    fn take_written(&self, pages: Range<usize>, runs: &mut Vec<Range<usize>>) -> io::Result<()>;
-}
-
-impl View for TrackedMemory {
-    fn own(&self) -> &SharedMemory {
-        self.own()
-    }
-
-    fn open(&self, pages: Range<usize>) -> io::Result<()> {
-        self.open(pages)
-    }
-
-    fn close(&self, pages: Range<usize>) -> io::Result<()> {
-        self.close(pages)
-    }
-
-    fn take_written(&self, pages: Range<usize>, runs: &mut Vec<Range<usize>>) -> io::Result<()> {
-        self.take_written(pages, runs)
-    }
-}
-
-/// Changed bytes of a region, for one home.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EncodedDiff {
-    /// Node that is the home of all pages in it.
-    pub home: usize,
-    /// Number of the region.
-    pub region: usize,
-    /// Offset in the region from which the runs count, in bytes.
-    pub offset: u64,
-    /// Runs, as [`diff`] encodes them.
-    pub runs: Vec<u8>,
-}
-
-/// Means by which nodes reach each other.
-pub trait Fabric: Send + Sync {
-    /// Reads bytes of a region's copy at `home`.
-    ///
-    /// # Errors
-    /// The node is lost.
-    fn get(&self, home: usize, region: usize, offset: u64, into: &mut [u8])
-    -> Result<(), DsmError>;
-
-    /// Applies diffs at their homes. They are there when this returns.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    fn put(&self, diffs: Vec<EncodedDiff>) -> Result<(), DsmError>;
-
-    /// Returns the most bytes of the runs of a diff.
-    fn diff_bytes_max(&self) -> usize;
-
-    /// Returns an error if a node is lost: no call can succeed then.
-    ///
-    /// # Errors
-    /// A node is lost.
-    fn check(&self) -> Result<(), DsmError>;
-
-    /// Sends a message. Messages to a node arrive in order.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError>;
-
-    /// Waits until `is_done` returns true. It is called again after each message that was handled.
-    ///
-    /// # Errors
-    /// A node is lost.
-    fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError>;
-}
-
-/// A region on this node.
-pub struct Region<V> {
-    number: usize,
-    first: u32,
-    placement: Placement,
-    nodes: usize,
-    view: V,
-    twins: SharedMemory,
-    states: Vec<AtomicU8>,
-    /// The page behind those that the last miss got, and their number.
-    last_miss: Mutex<(usize, usize)>,
-    /// Pages whose bytes went home before the release that will note them.
-    unnoted: Mutex<Vec<u32>>,
-}
-
-impl<V: View> Region<V> {
-    /// Returns the number of the region.
-    pub fn number(&self) -> usize {
-        self.number
-    }
-
-    /// Returns the program's view.
-    pub fn view(&self) -> &V {
-        &self.view
-    }
-
-    fn pages(&self) -> usize {
-        self.states.len()
-    }
-
-    fn home(&self, page: usize) -> usize {
-        let pages = self.states.len() as u32;
-        self.placement.home(page as u32, pages, self.nodes)
-    }
-
-    fn try_lock(&self, page: usize) -> Option<u8> {
-        let state = self.states[page].fetch_or(LOCKED, Ordering::Acquire);
-        (state & LOCKED == 0).then_some(state)
-    }
-
-    fn lock(&self, page: usize) -> u8 {
-        loop {
-            if let Some(state) = self.try_lock(page) {
-                return state;
-            }
-            // The other thread gets the page from its home.
-            std::thread::yield_now();
-        }
-    }
-
-    fn unlock(&self, page: usize, state: u8) {
-        self.states[page].store(state & !LOCKED, Ordering::Release);
-    }
-
-    /// Returns the number of pages that a miss at `page` gets.
-    fn pages_of_miss(&self, page: usize) -> usize {
-        let last = self
-            .last_miss
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        match *last {
-            (next, count) if next == page && count > 0 => (2 * count).min(PAGES_PER_MISS_MAX),
-            _ => PAGES_PER_MISS,
-        }
-    }
-
-    fn note(&self, pages: impl Iterator<Item = usize>) {
-        let mut unnoted = self.unnoted.lock().unwrap_or_else(PoisonError::into_inner);
-        unnoted.extend(pages.map(|page| self.first + page as u32));
-    }
-}
+/// Pages whose diffs are sent while those of the next ones are computed.
+const PAGES_PER_PUT: usize = 64;
 
 /// The pages of this node.
 pub struct Pages<V> {
@@ -210,8 +41,18 @@ impl<V: View> Pages<V> {
         regions.clone()
     }
 
+    fn regions_with(&self, updates: Updates) -> impl Iterator<Item = Arc<Region<V>>> {
+        let regions = self.regions().into_iter();
+        regions.filter(move |region| region.updates == updates)
+    }
+
     /// Adds a region whose copy is all zeros.
-    pub fn add(&self, view: V, placement: Placement) -> io::Result<Arc<Region<V>>> {
+    pub fn add(
+        &self,
+        view: V,
+        placement: Placement,
+        updates: Updates,
+    ) -> io::Result<Arc<Region<V>>> {
         let bytes = view.own().bytes();
         let twins = SharedMemory::new(bytes)?;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
@@ -222,6 +63,7 @@ impl<V: View> Pages<V> {
             number: regions.len(),
             first,
             placement,
+            updates,
             nodes: self.nodes,
             view,
             twins,
@@ -263,6 +105,15 @@ impl<V: View> Pages<V> {
     ) -> Result<usize, DsmError> {
         let state = region.lock(page);
         let home = region.home(page);
+        if region.updates == Updates::AtBarriers {
+            // The bytes of all nodes are here.
+            if state & VALID == 0 {
+                region.renew_twin(page);
+            }
+            let opened = region.view.open(page..page + 1);
+            region.unlock(page, state | VALID | HAS_TWIN);
+            return opened.map(|()| 0).map_err(DsmError::memory);
+        }
         if home == self.me || state & VALID != 0 {
             let opened = region.view.open(page..page + 1);
             region.unlock(page, state | VALID);
@@ -345,28 +196,32 @@ impl<V: View> Pages<V> {
         region: &Region<V>,
         pages: &[usize],
     ) -> Result<(), DsmError> {
-        let mut diffs = Diffs::new(fabric.diff_bytes_max());
-        let changed = pages
-            .iter()
-            .copied()
-            .filter(|page| diffs.add(region, *page));
-        let changed: Vec<usize> = changed.collect();
-        if !changed.is_empty() {
+        let mut puts = Default::default();
+        for pages in pages.chunks(PAGES_PER_PUT) {
+            let mut diffs = Diffs::new(fabric.diff_bytes_max());
+            let changed = pages
+                .iter()
+                .copied()
+                .filter(|page| diffs.add(region, *page));
+            let changed: Vec<usize> = changed.collect();
+            if changed.is_empty() {
+                continue;
+            }
             add(&self.counters.diffed_pages, changed.len());
             add(&self.counters.changed_bytes, diffs.changed_bytes);
             let encoded = diffs.parts.iter().map(|part| part.runs.len()).sum();
             add(&self.counters.diff_bytes, encoded);
-            fabric.put(diffs.finish())?;
+            fabric.start_puts(diffs.parts, &mut puts)?;
             region.note(changed.into_iter());
         }
-        Ok(())
+        fabric.finish_puts(puts)
     }
 
     /// Writes all changed bytes home. Returns the pages that this node has written since the last
     /// call.
     pub fn flush(&self, fabric: &impl Fabric) -> Result<Vec<Span>, DsmError> {
         let mut noted = Vec::new();
-        for region in self.regions() {
+        for region in self.regions_with(Updates::OnAccess) {
             self.flush_pages(fabric, &region, 0..region.pages())?;
             let mut unnoted = region
                 .unnoted
@@ -411,17 +266,51 @@ impl<V: View> Pages<V> {
         outcome
     }
 
+    /// Returns the bytes that this node sends to all others, and the pages that have them. They
+    /// count as sent.
+    pub fn take_updates(&self) -> Result<(Vec<Update>, Vec<Span>), DsmError> {
+        let (mut updates, mut pages) = (Vec::new(), Vec::new());
+        for region in self.regions_with(Updates::AtBarriers) {
+            let mut runs = Vec::new();
+            let taken = region.view.take_written(0..region.pages(), &mut runs);
+            taken.map_err(DsmError::memory)?;
+            for page in runs.into_iter().flatten() {
+                let state = region.lock(page);
+                let changed_bytes = region.take_update(page, &mut updates);
+                region.unlock(page, state);
+                if changed_bytes > 0 {
+                    spans::push(&mut pages, region.first + page as u32);
+                    add(&self.counters.diffed_pages, 1);
+                    add(&self.counters.changed_bytes, changed_bytes);
+                    add(
+                        &self.counters.pushed_bytes,
+                        changed_bytes * (self.nodes - 1),
+                    );
+                }
+            }
+        }
+        Ok((updates, pages))
+    }
+
+    /// Takes in what others have sent to pages of this node. It has written nothing since it took
+    /// its own updates.
+    pub fn end_updates(&self, spans: &[Span]) {
+        for region in self.regions_with(Updates::AtBarriers) {
+            for page in region.local(spans) {
+                let state = region.lock(page);
+                if state & VALID != 0 {
+                    region.renew_twin(page);
+                }
+                region.unlock(page, state);
+            }
+        }
+    }
+
     /// Closes pages that others have written. What this node has written to them goes home before.
     pub fn invalidate(&self, fabric: &impl Fabric, spans: &[Span]) -> Result<(), DsmError> {
-        for region in self.regions() {
-            let (first, end) = (region.first, region.first + region.pages() as u32);
-            for span in spans {
-                let start = span.first.max(first);
-                let stop = (span.first + span.count).min(end);
-                if start < stop {
-                    let local = (start - first) as usize..(stop - first) as usize;
-                    self.invalidate_run(fabric, &region, local)?;
-                }
+        for region in self.regions_with(Updates::OnAccess) {
+            for run in region.local_runs(spans) {
+                self.invalidate_run(fabric, &region, run)?;
             }
         }
         Ok(())
@@ -463,79 +352,4 @@ fn close<V: View>(region: &Region<V>, pages: Range<usize>) -> Result<(), DsmErro
         region.unlock(page, state & !VALID);
     }
     closed.map_err(DsmError::memory)
-}
-
-/// Diffs of pages, joined by home as far as they fit a part.
-struct Diffs {
-    bytes_max: usize,
-    parts: Vec<EncodedDiff>,
-    /// The part of each home and region that may have room.
-    open: HashMap<(usize, usize), usize>,
-    changed_bytes: usize,
-}
-
-impl Diffs {
-    fn new(bytes_max: usize) -> Self {
-        Self {
-            bytes_max,
-            parts: Vec::new(),
-            open: HashMap::new(),
-            changed_bytes: 0,
-        }
-    }
-
-    /// Adds the bytes of a locked page that differ from its twin, which has them then. Returns
-    /// whether there are any.
-    fn add<V: View>(&mut self, region: &Region<V>, page: usize) -> bool {
-        let (mut now, mut twin) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
-        let at = page * PAGE_BYTES;
-        region.view.own().read(at, &mut now);
-        region.twins.read(at, &mut twin);
-        let changes = diff::changes(&twin, &now);
-        if changes.is_empty() {
-            return false;
-        }
-        let (home, bytes_max) = (region.home(page), self.bytes_max);
-        for change in changes {
-            self.changed_bytes += change.len();
-            let mut rest = change;
-            while !rest.is_empty() {
-                let part = self.part(home, region.number, (at + rest.start) as u64);
-                let room = bytes_max - part.runs.len() - diff::RUN_HEADER_BYTES;
-                let end = rest.end.min(rest.start + room);
-                let offset = (at + rest.start) as u64 - part.offset;
-                diff::push_run(offset as u32, &now[rest.start..end], &mut part.runs);
-                rest.start = end;
-            }
-        }
-        region.twins.write(at, &now);
-        true
-    }
-
-    /// Returns a part for the home that has room for a run of one byte.
-    fn part(&mut self, home: usize, region: usize, offset: u64) -> &mut EncodedDiff {
-        let fits = |part: &EncodedDiff| {
-            part.runs.len() + diff::RUN_HEADER_BYTES < self.bytes_max
-                && offset >= part.offset
-                && offset - part.offset <= u64::from(u32::MAX)
-        };
-        let open = self.open.get(&(home, region)).copied();
-        let index = open.filter(|index| fits(&self.parts[*index]));
-        let index = index.unwrap_or_else(|| {
-            self.parts.push(EncodedDiff {
-                home,
-                region,
-                offset,
-                runs: Vec::new(),
-            });
-            let index = self.parts.len() - 1;
-            self.open.insert((home, region), index);
-            index
-        });
-        &mut self.parts[index]
-    }
-
-    fn finish(self) -> Vec<EncodedDiff> {
-        self.parts
-    }
 }

@@ -2,11 +2,22 @@
 
 use super::error::{Malformed, Mismatch, Violation};
 use super::exchange::{Call, Exchange};
-use super::intervals::Intervals;
+use super::intervals::{Interval, Intervals};
 use super::locks::{Locks, Step};
 use super::spans::Span;
 use super::wire::{self, Message};
 use std::collections::{BTreeMap, VecDeque};
+
+/// Pages that others have written before a barrier.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BarrierEnd {
+    /// Pages of which this node did not know, whose bytes are at their homes.
+    pub written: Vec<Span>,
+    /// Pages whose bytes others send to this node.
+    pub pushed: Vec<Span>,
+    /// A node sends bytes, this one or another.
+    pub has_pushes: bool,
+}
 
 /// Protocol state of a node.
 #[derive(Debug)]
@@ -63,36 +74,54 @@ impl Engine {
         self.exchange.take()
     }
 
-    /// Begins a barrier.
+    /// Begins a barrier, behind which this node sends `pushed` pages to all others.
     ///
     /// # Panics
     /// As [`Self::start_exchange`].
-    pub fn start_barrier(&mut self) {
+    pub fn start_barrier(&mut self, pushed: Vec<Span>) {
         let mut data = Vec::new();
-        wire::push_intervals(&self.intervals.own(), &mut data);
+        let mut intervals = self.intervals.own();
+        if !pushed.is_empty() {
+            // No interval has the number 0.
+            intervals.push(Interval {
+                writer: self.me as u16,
+                number: 0,
+                pages: pushed,
+            });
+        }
+        wire::push_intervals(&intervals, &mut data);
         self.start_exchange(Call {
             text: "barrier".to_owned(),
             data,
         });
     }
 
-    /// Ends a barrier with the data of all nodes. Returns the pages that others have written and
-    /// this node did not know of.
+    /// Ends a barrier with the data of all nodes.
     ///
     /// # Errors
     /// The data is malformed.
-    pub fn end_barrier(&mut self, data: &[Vec<u8>]) -> Result<Vec<Span>, Violation> {
+    pub fn end_barrier(&mut self, data: &[Vec<u8>]) -> Result<BarrierEnd, Violation> {
+        let mut end = BarrierEnd::default();
         let mut intervals = Vec::new();
-        for (node, bytes) in data.iter().enumerate().filter(|(node, _)| *node != self.me) {
+        for (node, bytes) in data.iter().enumerate() {
             let own = wire::read_intervals(bytes).ok_or(Malformed(bytes.len()))?;
             if let Some(other) = own.iter().find(|own| usize::from(own.writer) != node) {
                 return Err(Violation::Writer(other.writer));
             }
-            intervals.extend(own);
+            end.has_pushes |= own.iter().any(|own| own.number == 0);
+            if node == self.me {
+                continue;
+            }
+            for own in own {
+                match own.number {
+                    0 => end.pushed.extend(own.pages),
+                    _ => intervals.push(own),
+                }
+            }
         }
-        let written = self.intervals.learn(intervals)?;
+        end.written = self.intervals.learn(intervals)?;
         self.intervals.end_barrier();
-        Ok(written)
+        Ok(end)
     }
 
     /// Takes a lock, or begins to wait for it. [`Self::take_grant`] tells when this node has it.

@@ -16,8 +16,8 @@ mod placement;
 pub(crate) mod spans;
 mod wire;
 
-pub use engine::Engine;
+pub use engine::{BarrierEnd, Engine};
 pub use error::{Malformed, Mismatch, Violation};
 pub use exchange::Call;
-pub use placement::Placement;
+pub use placement::{Placement, Updates};
 pub use spans::Span;

@@ -1,4 +1,4 @@
-//! Homes of the pages of a region.
+//! Homes of the pages of a region, and the way in which changes reach other nodes.
 
 /// Rule by which pages get their homes. The same on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,6 +9,17 @@ pub enum Placement {
     Cyclic(u32),
     /// All pages on one node.
     On(u16),
+}
+
+/// Way in which what a node has written reaches the others. The same on all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Updates {
+    /// Others get a page from its home when they access it.
+    #[default]
+    OnAccess,
+    /// Each node has all pages, and sends what it has written to all others at a barrier, as
+    /// Fagus does (Hayashi et al., §4.2). Locks do not carry it.
+    AtBarriers,
 }
 
 impl Placement {

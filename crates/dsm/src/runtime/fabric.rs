@@ -1,14 +1,14 @@
 //! The nodes of a job, as Wind reaches them.
 
-use crate::coherence::{DsmError, EncodedDiff, Fabric};
+use crate::coherence::{DsmError, EncodedDiff, Fabric, Update};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::node::Region;
-use kumi_wind::protocol::{Message, Operation};
+use kumi_wind::protocol::{Message, Operation, diff};
 use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Number of the first region of shared memory among a node's regions. Groups number theirs from 1.
@@ -20,6 +20,9 @@ const LOOK: Duration = Duration::from_millis(300);
 
 /// Message that only wants to be acknowledged. No other message is empty.
 const SIGN_OF_LIFE: [u8; 0] = [];
+
+/// Shortest update that goes to all nodes as one put. Shorter ones share datagrams with others.
+const LONG_BYTES: usize = 8 << 10;
 
 /// Wind's node, with the names of the other nodes of the job.
 pub struct WindFabric {
@@ -33,8 +36,9 @@ pub struct WindFabric {
     handled: AtomicU64,
     /// The first node that was lost, with the reason.
     lost: Mutex<Option<(usize, String)>>,
-    /// Regions that peers may use, for as long as this value lives.
-    regions: Mutex<Vec<Region>>,
+    /// Regions that peers may use, for as long as this value lives. Their keys are the same on all
+    /// nodes.
+    regions: RwLock<Vec<Region>>,
 }
 
 impl WindFabric {
@@ -64,7 +68,7 @@ impl WindFabric {
             names: names.collect(),
             handled: AtomicU64::new(0),
             lost: Mutex::new(None),
-            regions: Mutex::new(Vec::new()),
+            regions: RwLock::new(Vec::new()),
         })
     }
 
@@ -89,21 +93,18 @@ impl WindFabric {
 
     /// Gives the other nodes access to a region's bytes.
     pub fn register(&self, number: usize, memory: SharedMemory) -> Result<(), DsmError> {
-        let place = self.place(number, 0);
-        let region = self.node.register_as(place.region, place.key, memory);
+        let name = FIRST_REGION + number as u32;
+        let key = Node::derived_key(&self.secret, u64::from(name));
+        let region = self.node.register_as(name, key, memory);
         let region = region.ok_or_else(|| DsmError::Argument(format!("region {number} exists")))?;
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         regions.push(region);
         Ok(())
     }
 
     fn place(&self, region: usize, offset: u64) -> Place {
-        let number = FIRST_REGION + region as u32;
-        Place {
-            region: number,
-            key: Node::derived_key(&self.secret, u64::from(number)),
-            offset,
-        }
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions[region].place(offset)
     }
 
     fn peer(&self, node: usize) -> Result<PeerId, DsmError> {
@@ -160,26 +161,27 @@ impl Fabric for WindFabric {
         Ok(())
     }
 
-    fn put(&self, diffs: Vec<EncodedDiff>) -> Result<(), DsmError> {
-        let mut by_home: Vec<Vec<EncodedDiff>> = vec![Vec::new(); self.peers.len()];
+    type Puts = Vec<(usize, PeerId, Vec<u64>)>;
+
+    fn start_puts(&self, diffs: Vec<EncodedDiff>, puts: &mut Self::Puts) -> Result<(), DsmError> {
+        let mut by_home: BTreeMap<usize, Vec<EncodedDiff>> = BTreeMap::new();
         for part in diffs {
-            let home = part.home;
-            by_home[home].push(part);
+            by_home.entry(part.home).or_default().push(part);
         }
-        let mut started = Vec::new();
-        for (home, parts) in by_home.into_iter().enumerate() {
-            if parts.is_empty() {
-                continue;
-            }
+        for (home, parts) in by_home {
             let peer = self.peer(home)?;
             let operations = parts.into_iter().map(|part| {
                 let place = self.place(part.region, part.offset);
                 (place, Operation::PutDiff(part.runs))
             });
             let numbers = self.node.start_all(peer, operations);
-            started.push((home, peer, numbers.map_err(self.failed(home))?));
+            puts.push((home, peer, numbers.map_err(self.failed(home))?));
         }
-        for (home, peer, numbers) in started {
+        Ok(())
+    }
+
+    fn finish_puts(&self, puts: Self::Puts) -> Result<(), DsmError> {
+        for (home, peer, numbers) in puts {
             for number in numbers {
                 let result = self.node.wait_result(peer, number, None);
                 result.map_err(self.failed(home))?;
@@ -194,6 +196,34 @@ impl Fabric for WindFabric {
             Some((node, reason)) => Err(DsmError::Lost { node, reason }),
             None => Ok(()),
         }
+    }
+
+    fn push(&self, updates: Vec<Update>) -> Result<(), DsmError> {
+        let others = self.peers.iter().enumerate();
+        let others: Vec<(usize, PeerId)> = others
+            .filter_map(|(number, peer)| Some((number, (*peer)?)))
+            .collect();
+        let (long, short): (Vec<Update>, Vec<Update>) = updates
+            .into_iter()
+            .partition(|update| update.bytes.len() >= LONG_BYTES);
+        let mut puts = Vec::new();
+        for (number, _) in &others {
+            let diffs = encode(&short, *number, self.diff_bytes_max());
+            self.start_puts(diffs, &mut puts)?;
+        }
+        for update in long {
+            let place = self.place(update.region, update.offset);
+            let targets: Vec<(PeerId, Place)> =
+                others.iter().map(|other| (other.1, place)).collect();
+            if let Err(error) = self.node.put_to_all(&targets, &update.bytes) {
+                // The error does not say whose it is.
+                self.look()?;
+                return Err(DsmError::Argument(format!(
+                    "cannot update the other nodes: {error}"
+                )));
+            }
+        }
+        self.finish_puts(puts)
     }
 
     fn diff_bytes_max(&self) -> usize {
@@ -224,4 +254,35 @@ impl Fabric for WindFabric {
             }
         }
     }
+}
+
+/// Returns diffs with the updates, for a node.
+fn encode(updates: &[Update], node: usize, bytes_max: usize) -> Vec<EncodedDiff> {
+    let mut diffs: Vec<EncodedDiff> = Vec::new();
+    for update in updates {
+        let mut rest = &update.bytes[..];
+        let mut offset = update.offset;
+        while !rest.is_empty() {
+            let fits = |part: &&mut EncodedDiff| {
+                part.region == update.region
+                    && part.runs.len() + diff::RUN_HEADER_BYTES < bytes_max
+                    && offset - part.offset <= u64::from(u32::MAX)
+            };
+            if diffs.last_mut().filter(fits).is_none() {
+                diffs.push(EncodedDiff {
+                    home: node,
+                    region: update.region,
+                    offset,
+                    runs: Vec::new(),
+                });
+            }
+            let Some(part) = diffs.last_mut() else { break };
+            let room = bytes_max - part.runs.len() - diff::RUN_HEADER_BYTES;
+            let (bytes, left) = rest.split_at(room.min(rest.len()));
+            diff::push_run((offset - part.offset) as u32, bytes, &mut part.runs);
+            offset += bytes.len() as u64;
+            rest = left;
+        }
+    }
+    diffs
 }

@@ -11,7 +11,7 @@ mod fabric;
 mod faults;
 
 use crate::coherence::{Counts, DsmError, Member, PAGE_BYTES, Region};
-use crate::protocol::{Call, Placement};
+use crate::protocol::{Call, Placement, Updates};
 use fabric::WindFabric;
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::tracked_memory::{Tier, TrackedMemory};
@@ -169,6 +169,19 @@ impl Dsm {
     /// # Errors
     /// The nodes made different calls, no common address is free, or there is no memory.
     pub fn alloc(&self, bytes: usize, placement: Placement) -> Result<SharedRegion, DsmError> {
+        self.alloc_with(bytes, placement, Updates::OnAccess)
+    }
+
+    /// As [`Self::alloc`], with a way in which changes reach other nodes.
+    ///
+    /// # Errors
+    /// As [`Self::alloc`].
+    pub fn alloc_with(
+        &self,
+        bytes: usize,
+        placement: Placement,
+        updates: Updates,
+    ) -> Result<SharedRegion, DsmError> {
         if bytes == 0 || bytes > REGION_BYTES_MAX {
             return Err(DsmError::Argument(format!(
                 "a region of {bytes} bytes: expected 1 to {REGION_BYTES_MAX}"
@@ -178,12 +191,14 @@ impl Dsm {
         let _turn = job.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let pages = bytes.div_ceil(PAGE_BYTES);
         let (kind, parameter) = placement.to_wire();
-        let memory = self.map(
-            pages,
-            &format!("alloc of {bytes} bytes at homes {kind}/{parameter}"),
-        )?;
+        let when = match updates {
+            Updates::OnAccess => "",
+            Updates::AtBarriers => ", updated at barriers",
+        };
+        let text = format!("alloc of {bytes} bytes at homes {kind}/{parameter}{when}");
+        let memory = self.map(pages, &text)?;
         let again = memory.map_again().map_err(DsmError::memory)?;
-        let region = job.member.add_region(memory, placement)?;
+        let region = job.member.add_region(memory, placement, updates)?;
         job.member.fabric().register(region.number(), again)?;
         let shared = Arc::new(Shared {
             job: Arc::clone(job),

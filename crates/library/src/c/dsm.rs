@@ -5,7 +5,7 @@ use super::write_message;
 use crate::group::{CARD_BYTES, Environment, GroupError, Listening, RANKS_MAX};
 use crate::shared_memory::{JoinError, from_environment, join, listen};
 use kumi_dsm::coherence::DsmError;
-use kumi_dsm::protocol::Placement;
+use kumi_dsm::protocol::{Placement, Updates};
 use kumi_dsm::runtime::{Dsm, SharedRegion};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -179,6 +179,31 @@ pub unsafe extern "C" fn kumi_dsm_nodes(dsm: *const CDsm) -> c_int {
     unsafe { &*dsm }.dsm.nodes() as c_int
 }
 
+/// Keeps an allocated region, and returns its address.
+///
+/// # Safety
+/// The requirements of [`write_message`] hold.
+unsafe fn keep(
+    dsm: &CDsm,
+    allocated: Result<SharedRegion, DsmError>,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut c_void {
+    match allocated {
+        Ok(region) => {
+            let at = region.memory().as_ptr();
+            let mut regions = dsm.regions.lock().unwrap_or_else(PoisonError::into_inner);
+            regions.push(region);
+            at.cast()
+        }
+        Err(failure) => {
+            // SAFETY: the caller guarantees it.
+            unsafe { write_message(&failure, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
 /// See `kumi_dsm.h`.
 ///
 /// # Safety
@@ -193,7 +218,7 @@ pub unsafe extern "C" fn kumi_dsm_alloc(
     error_bytes: usize,
 ) -> *mut c_void {
     // SAFETY: the caller guarantees it.
-    let CDsm { dsm, regions } = unsafe { &*dsm };
+    let dsm = unsafe { &*dsm };
     let rule = u8::try_from(placement).ok();
     let rule = rule.and_then(|number| Placement::from_wire(number, parameter));
     let invalid = || {
@@ -202,20 +227,29 @@ pub unsafe extern "C" fn kumi_dsm_alloc(
         ))
     };
     let allocated = rule.ok_or_else(invalid);
-    let allocated = allocated.and_then(|placement| dsm.alloc(bytes, placement));
-    match allocated {
-        Ok(region) => {
-            let at = region.memory().as_ptr();
-            let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
-            regions.push(region);
-            at.cast()
-        }
-        Err(failure) => {
-            // SAFETY: the caller guarantees it.
-            unsafe { write_message(&failure, error, error_bytes) };
-            ptr::null_mut()
-        }
-    }
+    let allocated = allocated.and_then(|placement| dsm.dsm.alloc(bytes, placement));
+    // SAFETY: the caller guarantees it.
+    unsafe { keep(dsm, allocated, error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// As [`kumi_dsm_alloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_alloc_updated(
+    dsm: *const CDsm,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut c_void {
+    // SAFETY: the caller guarantees it.
+    let dsm = unsafe { &*dsm };
+    let allocated = dsm
+        .dsm
+        .alloc_with(bytes, Placement::Blocks, Updates::AtBarriers);
+    // SAFETY: the caller guarantees it.
+    unsafe { keep(dsm, allocated, error, error_bytes) }
 }
 
 /// See `kumi_dsm.h`.

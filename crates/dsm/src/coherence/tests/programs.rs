@@ -34,8 +34,11 @@ fn lock_of(byte: usize) -> Option<usize> {
     (lock < LOCKS).then_some(lock)
 }
 
-fn place(byte: usize) -> usize {
-    byte / BYTES_PER_PAGE * PAGE_BYTES + 100 + byte % BYTES_PER_PAGE
+/// Returns the region and the offset of a byte.
+fn place(byte: usize) -> (usize, usize) {
+    let region = if lock_of(byte).is_some() { 0 } else { byte % 2 };
+    let offset = byte / BYTES_PER_PAGE * PAGE_BYTES + 100 + byte % BYTES_PER_PAGE;
+    (region, offset)
 }
 
 fn check(oracle: &Mutex<Vec<u8>>, program: &Program, byte: usize) {
@@ -72,17 +75,38 @@ fn phase(seed: u64, phase: u64, nodes: usize, program: &Program, oracle: &Mutex<
             program.member.unlock(lock as u32).unwrap();
             continue;
         }
-        match owner(seed, phase, byte, nodes) {
-            None => check(oracle, program, byte),
-            Some(owner) if owner == program.me => {
-                check(oracle, program, byte);
-                change(oracle, program, byte, rng.u8(..));
-            }
-            Some(_) => {}
-        }
+        let value = rng.u8(..);
+        use_alone(seed, phase, nodes, program, oracle, byte, value);
         if rng.u8(..8) == 0 {
             program.pause();
         }
+    }
+    // Bytes of few pages that are updated at barriers, so that nodes write to the same ones.
+    let updated = (0..3 * BYTES_PER_PAGE).filter(|byte| place(*byte).0 == 1);
+    for byte in updated.filter(|_| phase % 2 == seed % 2 || me % 2 == phase % 2) {
+        let value = rng.u8(..);
+        use_alone(seed, phase, nodes, program, oracle, byte, value);
+    }
+}
+
+/// Reads a byte without a lock if nobody writes it in this phase, and changes it if this node owns
+/// it.
+fn use_alone(
+    seed: u64,
+    phase: u64,
+    nodes: usize,
+    program: &Program,
+    oracle: &Mutex<Vec<u8>>,
+    byte: usize,
+    value: u8,
+) {
+    match owner(seed, phase, byte, nodes) {
+        None => check(oracle, program, byte),
+        Some(owner) if owner == program.me => {
+            check(oracle, program, byte);
+            change(oracle, program, byte, value);
+        }
+        Some(_) => {}
     }
 }
 

@@ -1,8 +1,8 @@
 //! A network of nodes whose programs run one at a time. A seed decides who runs next, and when a
 //! message arrives.
 
-use crate::coherence::{DsmError, EncodedDiff, Fabric, Member, PAGE_BYTES, Region, View};
-use crate::protocol::Placement;
+use crate::coherence::{DsmError, EncodedDiff, Fabric, Member, PAGE_BYTES, Region, Update, View};
+use crate::protocol::{Placement, Updates};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::protocol::diff;
 use std::collections::VecDeque;
@@ -172,7 +172,14 @@ impl Fabric for Link {
         Ok(())
     }
 
-    fn put(&self, mut diffs: Vec<EncodedDiff>) -> Result<(), DsmError> {
+    type Puts = Vec<EncodedDiff>;
+
+    fn start_puts(&self, diffs: Vec<EncodedDiff>, puts: &mut Self::Puts) -> Result<(), DsmError> {
+        puts.extend(diffs);
+        Ok(())
+    }
+
+    fn finish_puts(&self, mut diffs: Self::Puts) -> Result<(), DsmError> {
         let regions = self.world.regions.get().unwrap();
         while !diffs.is_empty() {
             self.world.pass(self.me);
@@ -184,6 +191,24 @@ impl Fabric for Link {
                 let own = regions[part.home][part.region].view().own();
                 own.write(part.offset as usize + at as usize, bytes);
             }
+        }
+        self.world.work();
+        Ok(())
+    }
+
+    fn push(&self, updates: Vec<Update>) -> Result<(), DsmError> {
+        let regions = self.world.regions.get().unwrap();
+        let nodes = regions.len();
+        let mut parts: Vec<(usize, Update)> = (0..nodes)
+            .filter(|node| *node != self.me)
+            .flat_map(|node| updates.iter().map(move |update| (node, update.clone())))
+            .collect();
+        while !parts.is_empty() {
+            self.world.pass(self.me);
+            let next = self.world.schedule.lock().unwrap().rng.usize(..parts.len());
+            let (node, update) = parts.swap_remove(next);
+            let own = regions[node][update.region].view().own();
+            own.write(update.offset as usize, &update.bytes);
         }
         self.world.work();
         Ok(())
@@ -216,29 +241,31 @@ impl Fabric for Link {
 pub struct Program {
     pub me: usize,
     pub member: Arc<Node>,
-    region: Arc<Region<SimulatedView>>,
+    regions: Vec<Arc<Region<SimulatedView>>>,
 }
 
 impl Program {
-    fn access(&self, page: usize, state: u8) {
-        let view = self.region.view();
+    fn access(&self, region: usize, page: usize, state: u8) {
+        let region = &self.regions[region];
+        let view = region.view();
         while view.pages[page].load(Ordering::Relaxed) == CLOSED {
-            self.member.fault(&self.region, page).unwrap();
+            self.member.fault(region, page).unwrap();
         }
         view.pages[page].fetch_max(state, Ordering::Relaxed);
     }
 
-    /// Reads the byte at an offset, and lets others run now and then.
-    pub fn read(&self, at: usize) -> u8 {
-        self.access(at / PAGE_BYTES, OPEN);
+    /// Reads the byte at an offset of a region. The first one updates on access, the second one at
+    /// barriers.
+    pub fn read(&self, (region, at): (usize, usize)) -> u8 {
+        self.access(region, at / PAGE_BYTES, OPEN);
         let mut byte = [0];
-        self.region.view().own().read(at, &mut byte);
+        self.regions[region].view().own().read(at, &mut byte);
         byte[0]
     }
 
-    pub fn write(&self, at: usize, byte: u8) {
-        self.access(at / PAGE_BYTES, WRITTEN);
-        self.region.view().own().write(at, &[byte]);
+    pub fn write(&self, (region, at): (usize, usize), byte: u8) {
+        self.access(region, at / PAGE_BYTES, WRITTEN);
+        self.regions[region].view().own().write(at, &[byte]);
     }
 
     /// Lets others run.
@@ -283,8 +310,11 @@ pub fn run(
     let weak = members.iter().map(Arc::downgrade).collect();
     assert!(world.members.set(weak).is_ok());
     let add = |member: &Arc<Node>| {
-        let region = member.add_region(SimulatedView::new(pages), placement);
-        vec![region.unwrap()]
+        let add = |updates| member.add_region(SimulatedView::new(pages), placement, updates);
+        [Updates::OnAccess, Updates::AtBarriers]
+            .into_iter()
+            .map(|updates| add(updates).unwrap())
+            .collect()
     };
     let regions: Vec<_> = members.iter().map(add).collect();
     assert!(world.regions.set(regions.clone()).is_ok());
@@ -293,7 +323,7 @@ pub fn run(
             let program = Program {
                 me,
                 member: Arc::clone(member),
-                region: Arc::clone(&regions[me][0]),
+                regions: regions[me].clone(),
             };
             let (world, body) = (&world, &body);
             scope.spawn(move || {

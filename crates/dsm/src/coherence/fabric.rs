@@ -1,0 +1,79 @@
+//! The network, as the pages need it.
+
+use super::error::DsmError;
+
+/// Changed bytes of a region, for one home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedDiff {
+    /// Node that is the home of all pages in it.
+    pub home: usize,
+    /// Number of the region.
+    pub region: usize,
+    /// Offset in the region from which the runs count, in bytes.
+    pub offset: u64,
+    /// Runs, as [`diff`] encodes them.
+    pub runs: Vec<u8>,
+}
+
+/// Changed bytes of a region, for all other nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// Number of the region.
+    pub region: usize,
+    /// Offset in the region, in bytes.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Means by which nodes reach each other.
+pub trait Fabric: Send + Sync {
+    /// Reads bytes of a region's copy at `home`.
+    ///
+    /// # Errors
+    /// The node is lost.
+    fn get(&self, home: usize, region: usize, offset: u64, into: &mut [u8])
+    -> Result<(), DsmError>;
+
+    /// Puts that were started and may be under way.
+    type Puts: Default;
+
+    /// Begins to apply diffs at their homes.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    fn start_puts(&self, diffs: Vec<EncodedDiff>, puts: &mut Self::Puts) -> Result<(), DsmError>;
+
+    /// Waits until the diffs have been applied.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    fn finish_puts(&self, puts: Self::Puts) -> Result<(), DsmError>;
+
+    /// Writes bytes to the copies of all other nodes. They are there when this returns.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    fn push(&self, updates: Vec<Update>) -> Result<(), DsmError>;
+
+    /// Returns the most bytes of the runs of a diff.
+    fn diff_bytes_max(&self) -> usize;
+
+    /// Returns an error if a node is lost: no call can succeed then.
+    ///
+    /// # Errors
+    /// A node is lost.
+    fn check(&self) -> Result<(), DsmError>;
+
+    /// Sends a message. Messages to a node arrive in order.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError>;
+
+    /// Waits until `is_done` returns true. It is called again after each message that was handled.
+    ///
+    /// # Errors
+    /// A node is lost.
+    fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError>;
+}

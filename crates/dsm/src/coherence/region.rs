@@ -1,0 +1,187 @@
+//! A region on this node: the states of its pages, and their twins.
+//!
+//! | state of a page | the program's view | twin |
+//! |---|---|---|
+//! | invalid | closed | of an earlier copy, or none |
+//! | valid | open | equal to the copy when it was got, or last sent |
+//! | valid, at its home | open | none: the copy is the original |
+//!
+//! A thread that changes a page's state has it locked. Bytes that the program wrote to a page
+//! between its last write home and its closing are found when it is got again.
+
+use super::fabric::Update;
+use crate::protocol::{Placement, Span, Updates};
+use kumi_sys::shared_memory::SharedMemory;
+use kumi_sys::tracked_memory::TrackedMemory;
+use kumi_wind::protocol::diff;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+pub use kumi_sys::tracked_memory::PAGE_BYTES;
+
+/// Pages that a miss gets at once, if they are missing too and have the same home. Misses behind
+/// each other get twice as many each time, up to half a MiB.
+const PAGES_PER_MISS: usize = 8;
+const PAGES_PER_MISS_MAX: usize = 128;
+
+/// The page is valid.
+pub const VALID: u8 = 1;
+const LOCKED: u8 = 2;
+/// The page has a twin.
+pub const HAS_TWIN: u8 = 4;
+
+/// This node's copy of the pages of a region, with the program's view of it.
+pub trait View: Send + Sync {
+    /// Returns the bytes, for the library.
+    fn own(&self) -> &SharedMemory;
+    /// Lets the program use pages, and begins to note their writes.
+    fn open(&self, pages: Range<usize>) -> io::Result<()>;
+    /// Ends that. The bytes stay.
+    fn close(&self, pages: Range<usize>) -> io::Result<()>;
+    /// Appends the runs of written pages among `pages`, which count as unwritten then.
+    fn take_written(&self, pages: Range<usize>, runs: &mut Vec<Range<usize>>) -> io::Result<()>;
+}
+
+impl View for TrackedMemory {
+    fn own(&self) -> &SharedMemory {
+        self.own()
+    }
+
+    fn open(&self, pages: Range<usize>) -> io::Result<()> {
+        self.open(pages)
+    }
+
+    fn close(&self, pages: Range<usize>) -> io::Result<()> {
+        self.close(pages)
+    }
+
+    fn take_written(&self, pages: Range<usize>, runs: &mut Vec<Range<usize>>) -> io::Result<()> {
+        self.take_written(pages, runs)
+    }
+}
+
+/// A region on this node.
+pub struct Region<V> {
+    pub(super) number: usize,
+    pub(super) first: u32,
+    pub(super) placement: Placement,
+    pub(super) updates: Updates,
+    pub(super) nodes: usize,
+    pub(super) view: V,
+    pub(super) twins: SharedMemory,
+    pub(super) states: Vec<AtomicU8>,
+    /// The page behind those that the last miss got, and their number.
+    pub(super) last_miss: Mutex<(usize, usize)>,
+    /// Pages whose bytes went home before the release that will note them.
+    pub(super) unnoted: Mutex<Vec<u32>>,
+}
+
+impl<V: View> Region<V> {
+    /// Returns the number of the region.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Returns the program's view.
+    pub fn view(&self) -> &V {
+        &self.view
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(super) fn home(&self, page: usize) -> usize {
+        let pages = self.states.len() as u32;
+        self.placement.home(page as u32, pages, self.nodes)
+    }
+
+    pub(super) fn try_lock(&self, page: usize) -> Option<u8> {
+        let state = self.states[page].fetch_or(LOCKED, Ordering::Acquire);
+        (state & LOCKED == 0).then_some(state)
+    }
+
+    pub(super) fn lock(&self, page: usize) -> u8 {
+        loop {
+            if let Some(state) = self.try_lock(page) {
+                return state;
+            }
+            // The other thread gets the page from its home.
+            std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn unlock(&self, page: usize, state: u8) {
+        self.states[page].store(state & !LOCKED, Ordering::Release);
+    }
+
+    /// Returns the number of pages that a miss at `page` gets.
+    pub(super) fn pages_of_miss(&self, page: usize) -> usize {
+        let last = self
+            .last_miss
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match *last {
+            (next, count) if next == page && count > 0 => (2 * count).min(PAGES_PER_MISS_MAX),
+            _ => PAGES_PER_MISS,
+        }
+    }
+
+    /// Returns the runs of this region's pages among `spans`.
+    pub(super) fn local_runs(&self, spans: &[Span]) -> Vec<Range<usize>> {
+        let (first, end) = (self.first, self.first + self.pages() as u32);
+        let local = spans.iter().filter_map(|span| {
+            let start = span.first.max(first);
+            let stop = (span.first + span.count).min(end);
+            (start < stop).then(|| (start - first) as usize..(stop - first) as usize)
+        });
+        local.collect()
+    }
+
+    pub(super) fn local(&self, spans: &[Span]) -> impl Iterator<Item = usize> {
+        self.local_runs(spans).into_iter().flatten()
+    }
+
+    /// Makes the twin of a locked page equal to the page.
+    pub(super) fn renew_twin(&self, page: usize) {
+        let mut bytes = [0; PAGE_BYTES];
+        self.view.own().read(page * PAGE_BYTES, &mut bytes);
+        self.twins.write(page * PAGE_BYTES, &bytes);
+    }
+
+    /// Appends the bytes of a locked page that differ from its twin, which has them then. Returns
+    /// their number.
+    pub(super) fn take_update(&self, page: usize, updates: &mut Vec<Update>) -> usize {
+        let (mut now, mut twin) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
+        let at = page * PAGE_BYTES;
+        self.view.own().read(at, &mut now);
+        self.twins.read(at, &mut twin);
+        let mut changed_bytes = 0;
+        for change in diff::changes(&twin, &now) {
+            changed_bytes += change.len();
+            let offset = (at + change.start) as u64;
+            match updates.last_mut() {
+                Some(last)
+                    if last.region == self.number
+                        && last.offset + last.bytes.len() as u64 == offset =>
+                {
+                    last.bytes.extend_from_slice(&now[change]);
+                }
+                _ => updates.push(Update {
+                    region: self.number,
+                    offset,
+                    bytes: now[change].to_vec(),
+                }),
+            }
+        }
+        self.twins.write(at, &now);
+        changed_bytes
+    }
+
+    pub(super) fn note(&self, pages: impl Iterator<Item = usize>) {
+        let mut unnoted = self.unnoted.lock().unwrap_or_else(PoisonError::into_inner);
+        unnoted.extend(pages.map(|page| self.first + page as u32));
+    }
+}
