@@ -18,7 +18,7 @@ const SCHEMA: u32 = 1;
 
 /// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
 /// case has the figure. `-j` prints all figures.
-const COLUMNS: [(&str, &str, f64); 47] = [
+const COLUMNS: [(&str, &str, f64); 51] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("unordered_goodput_bps", "unord. Mb/s", 1e6),
     ("ordered_goodput_bps", "ord. Mb/s", 1e6),
@@ -33,6 +33,10 @@ const COLUMNS: [(&str, &str, f64); 47] = [
     ("miss_median_us", "miss us", 1.0),
     ("miss_p99_us", "p99 us", 1.0),
     ("barrier_median_us", "barrier us", 1.0),
+    ("forbidden", "forbidden", 1.0),
+    ("telling_ratio", "telling %", 0.01),
+    ("silent", "silent", 1.0),
+    ("error_after_ms", "error ms", 1.0),
     ("write_median_us", "write us", 1.0),
     ("release_us_per_page", "release us/page", 1.0),
     ("overhead_bytes_per_page", "B/page over", 1.0),

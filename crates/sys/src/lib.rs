@@ -3,6 +3,7 @@
 //! This crate holds the `unsafe` code of the system interface. Each use has a `// SAFETY:` comment.
 
 pub mod bpf;
+pub mod compare;
 pub mod datagrams;
 pub mod faults;
 pub mod fork;

@@ -99,6 +99,8 @@ pub enum Variant {
     Ucx,
     /// Shared memory over Wind, encrypted.
     Dsm,
+    /// Shared memory that is updated on all nodes at barriers, over Wind, encrypted.
+    DsmUpdated,
     /// libfabric's own program with the provider `kumi`, encrypted.
     FabricKumi,
     /// libfabric's own program with its provider for TCP.
@@ -111,7 +113,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -147,6 +149,7 @@ impl Variant {
         Self::Oshmem,
         Self::Ucx,
         Self::Dsm,
+        Self::DsmUpdated,
         Self::FabricKumi,
         Self::FabricTcp,
         Self::MpiFabricKumi,
@@ -191,6 +194,7 @@ impl Variant {
             Self::Oshmem => "oshmem",
             Self::Ucx => "ucx",
             Self::Dsm => "dsm",
+            Self::DsmUpdated => "dsm-updated",
             Self::FabricKumi => "fabric-kumi",
             Self::FabricTcp => "fabric-tcp",
             Self::MpiFabricKumi => "mpi-fabric-kumi",
@@ -313,6 +317,7 @@ impl<'a> Running<'a> {
             | Variant::Oshmem
             | Variant::Ucx
             | Variant::Dsm
+            | Variant::DsmUpdated
             | Variant::FabricTcp
             | Variant::MpiFabricTcp => {}
             Variant::FabricKumi | Variant::MpiFabricKumi => wind::start_fabric(&mut running)?,
@@ -483,7 +488,7 @@ mod tests {
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
              kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, \
              kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
-             ucx, dsm, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
+             ucx, dsm, dsm-updated, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

@@ -1,10 +1,11 @@
 //! Shared memory, and its rivals.
 
 use super::wind::{self, Kind, Target, Traffic, measurement};
-use super::{Context, Measurement, ranks};
+use super::{Context, Measurement, mpi, ranks};
 use crate::variant::Variant;
 use anyhow::Context as _;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// Kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -18,6 +19,10 @@ pub enum Measure {
     Barrier,
     /// Cost of a write that is found, and bytes that travel for it.
     Write,
+    /// Litmus tests of the memory model. The size is their number.
+    Litmus,
+    /// Jobs in which a node is killed. The size is their number.
+    Crash,
 }
 
 impl Measure {
@@ -26,6 +31,8 @@ impl Measure {
             Self::Miss | Self::MissComputing => "miss",
             Self::Barrier => "barrier",
             Self::Write => "write",
+            Self::Litmus => "litmus",
+            Self::Crash => "crash",
         }
     }
 }
@@ -38,7 +45,7 @@ pub fn measure(
     sizes_bytes: &[u64],
 ) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
-    let is_dsm = running.variant == Variant::Dsm;
+    let is_dsm = matches!(running.variant, Variant::Dsm | Variant::DsmUpdated);
     let target = match measure {
         Measure::MissComputing => Target::Computing,
         _ => Target::Idle,
@@ -46,26 +53,99 @@ pub fn measure(
     if !is_dsm && measure.name() == "miss" {
         return rival_miss(context, sizes_bytes, target);
     }
+    let nodes = nodes.unwrap_or(running.hosts.names().len());
+    if running.variant == Variant::MpiOneSided && measure == Measure::Barrier {
+        return rival_barrier(context, nodes, sizes_bytes);
+    }
     anyhow::ensure!(
         is_dsm,
         "variant {} has no measurement `{}` of shared memory",
         running.variant,
         measure.name()
     );
-    let nodes = nodes.unwrap_or(running.hosts.names().len());
+    if measure == Measure::Crash {
+        let jobs = sizes_bytes.first().copied().unwrap_or(1);
+        return crashes(context, nodes, if context.quick { 1 } else { jobs });
+    }
     let _steering = wind::Steering::start(running)?;
     let _load = match target {
         Target::Computing => Some(wind::compute(running)?),
         _ => None,
     };
-    let sizes: Vec<String> = sizes_bytes.iter().map(u64::to_string).collect();
+    // Of tests that are counted, a hundredth.
+    let is_short = context.quick && measure == Measure::Litmus;
+    let shorten = |size: &u64| if is_short { size / 100 } else { *size };
+    let sizes = sizes_bytes.iter().map(|size| shorten(size).to_string());
+    let sizes: Vec<String> = sizes.collect();
     let mut program = vec![running.hosts.kumi(), "workload", "dsm", measure.name()];
     if context.quick {
         program.push("--quick");
     }
+    if running.variant == Variant::DsmUpdated {
+        program.push("--updated");
+    }
     program.extend(["--device", &running.device]);
     program.extend(sizes.iter().map(String::as_str));
     let text = ranks::run(context, nodes, &[], &program, false)?;
+    text.lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| measurement(line).with_context(|| line.to_owned()))
+        .collect()
+}
+
+/// Kills a node in each of `jobs` jobs.
+fn crashes(context: &Context<'_>, nodes: usize, jobs: u64) -> anyhow::Result<Vec<Measurement>> {
+    let kumi = context.running.hosts.kumi();
+    let mut row = Measurement::default();
+    let figures = &mut row.figures;
+    for seed in 1..=jobs {
+        let seed = seed.to_string();
+        let device = &context.running.device;
+        let program = [kumi, "workload", "dsm", "crash", "--device", device, &seed];
+        let text = ranks::run(context, nodes, &[], &program, true)?;
+        let mut noticed = 0;
+        let mut add = |name: &str, count: f64| {
+            *figures.entry(name.to_owned()).or_default() += count;
+        };
+        let mut longest_ms = 0.0_f64;
+        for line in text.lines() {
+            if line.starts_with('{') {
+                let line: Value = serde_json::from_str(line).context("invalid line of a node")?;
+                let number = |name: &str| line[name].as_f64().unwrap_or(f64::INFINITY);
+                longest_ms = longest_ms.max(number("error_after_ms"));
+                add("wrong", number("wrong"));
+                add("misnamed", number("misnamed"));
+                noticed += 1;
+            } else if line.contains("cannot read page") {
+                // Its home was the node that was killed.
+                add("ended_by_a_page", 1.0);
+                noticed += 1;
+            }
+        }
+        add("jobs", 1.0);
+        add("silent", (nodes - 1) as f64 - f64::from(noticed));
+        let longest = figures.entry("error_after_ms".to_owned()).or_default();
+        *longest = longest.max(longest_ms);
+    }
+    for name in ["ended_by_a_page", "misnamed", "wrong"] {
+        figures.entry(name.to_owned()).or_default();
+    }
+    Ok(vec![row])
+}
+
+/// Returns the times of MPI's fences.
+fn rival_barrier(
+    context: &Context<'_>,
+    nodes: usize,
+    sizes_bytes: &[u64],
+) -> anyhow::Result<Vec<Measurement>> {
+    let running = context.running;
+    let mut args = vec![u8::from(context.quick).to_string()];
+    args.extend(sizes_bytes.iter().map(u64::to_string));
+    let ranks = &running.hosts.names()[..nodes];
+    let argv = mpi::mpirun_on(running, &mpi::FENCE, ranks, &args)?;
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let text = running.hosts.run(running.client(), &argv)?;
     text.lines()
         .filter(|line| line.starts_with('{'))
         .map(|line| measurement(line).with_context(|| line.to_owned()))

@@ -1,23 +1,29 @@
 //! Nodes of shared memory that measure themselves. Node 0 or node 1 prints the figures.
 
+use super::{dsm_crash_end, dsm_litmus_end};
 use anyhow::Context as _;
 use clap::ValueEnum;
 use kumi::group::{Config, Environment};
 use kumi::shared_memory::from_environment;
 use kumi_command::outln;
-use kumi_dsm::coherence::PAGE_BYTES;
-use kumi_dsm::protocol::Placement;
+use kumi_dsm::coherence::{PAGE_BYTES, changes};
+use kumi_dsm::protocol::{Placement, Updates};
 use kumi_dsm::runtime::{Dsm, SharedRegion};
 use serde_json::json;
+use std::hint::black_box;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Misses, writes and barriers that are timed.
 const ROUNDS: usize = 2_000;
 
+/// Pages that are compared for a time.
+const DIFFS: usize = 20_000;
+
 /// Bytes that are exchanged for each size of a barrier, and its fewest rounds.
-const BARRIER_BYTES: u64 = 64 << 20;
-const BARRIER_ROUNDS: (u64, u64) = (5, 1_000);
+const BARRIER_BYTES: u64 = 8 << 20;
+const BARRIER_ROUNDS: (u64, u64) = (3, 1_000);
 
 /// Arguments of `kumi workload dsm`.
 #[derive(Debug, clap::Args)]
@@ -27,10 +33,13 @@ pub struct Args {
     /// A tenth of the rounds
     #[arg(long)]
     quick: bool,
+    /// Memory that is updated at barriers
+    #[arg(long)]
+    updated: bool,
     /// Interface on which the nodes reach each other
     #[arg(long)]
     device: Option<String>,
-    /// Bytes that are read, or updated
+    /// Bytes that are read or updated, rounds of litmus tests, or the seed of a crash
     sizes_bytes: Vec<u64>,
 }
 
@@ -39,6 +48,8 @@ enum Measure {
     Miss,
     Barrier,
     Write,
+    Litmus,
+    Crash,
 }
 
 /// Joins the others, and measures.
@@ -54,6 +65,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Measure::Miss => misses(&dsm, rounds),
         Measure::Write => writes(&dsm, rounds),
         Measure::Barrier => barriers(&dsm, args),
+        Measure::Litmus => litmus(&dsm, args),
+        Measure::Crash => {
+            // There is no common end.
+            return dsm_crash_end::run(&dsm, dsm_crash_end::seed(&args.sizes_bytes)?);
+        }
     }?;
     Ok(dsm.barrier()?)
 }
@@ -125,7 +141,9 @@ fn writes(dsm: &Dsm, rounds: usize) -> anyhow::Result<()> {
         let sent = counts.diff_bytes - before.diff_bytes;
         outln!(
             "{}",
-            json!({"write_median_us": median_us(&mut times),
+            json!({"diff_of_byte_loop_ratio": diff_share_of_a_byte_loop(64),
+                   "sparse_diff_of_byte_loop_ratio": diff_share_of_a_byte_loop(8),
+                   "write_median_us": median_us(&mut times),
                    "release_us_per_page": flushed.as_nanos() as f64 / 1e3 / rounds as f64,
                    "changed_bytes": changed, "diff_bytes": sent,
                    "overhead_bytes_per_page": (sent - changed) as f64 / rounds as f64})
@@ -134,14 +152,67 @@ fn writes(dsm: &Dsm, rounds: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn litmus(dsm: &Dsm, args: &Args) -> anyhow::Result<()> {
+    let rounds = args.sizes_bytes.first().context("the rounds are missing")?;
+    let found = dsm_litmus_end::run(dsm, *rounds)?;
+    if dsm.node() == 0 {
+        outln!(
+            "{}",
+            json!({"rounds": found.rounds, "forbidden": found.forbidden,
+                   "telling_ratio": found.telling as f64 / found.rounds as f64})
+        );
+    }
+    Ok(())
+}
+
+/// Returns the time in which a page is compared with its twin, as a share of that of a loop over
+/// bytes. The page has `words` changed words.
+fn diff_share_of_a_byte_loop(words: usize) -> f64 {
+    let twin = [0_u8; PAGE_BYTES];
+    let mut now = twin;
+    for word in 0..words {
+        let at = word * PAGE_BYTES / words / 8 * 8;
+        now[at..at + 8].fill(1);
+    }
+    let time = |find: &dyn Fn(&mut Vec<Range<usize>>)| {
+        let mut found = Vec::new();
+        let began = Instant::now();
+        for _ in 0..DIFFS {
+            find(&mut found);
+            black_box(&found);
+        }
+        began.elapsed().as_nanos() as f64
+    };
+    let by_bytes = |found: &mut Vec<Range<usize>>| {
+        found.clear();
+        for (at, (old, new)) in black_box(&twin).iter().zip(black_box(&now)).enumerate() {
+            if old != new {
+                match found.last_mut() {
+                    Some(last) if last.end == at => last.end += 1,
+                    _ => found.push(at..at + 1),
+                }
+            }
+        }
+    };
+    time(&|found| changes(black_box(&twin), black_box(&now), found)) / time(&by_bytes)
+}
+
 /// Node 0 writes to its pages, and all others read them after the barrier.
 fn barriers(dsm: &Dsm, args: &Args) -> anyhow::Result<()> {
     for &bytes in &args.sizes_bytes {
         let length = usize::try_from(bytes)?.max(8);
-        let region = dsm.alloc(length, Placement::On(0))?;
+        let updates = match args.updated {
+            true => Updates::AtBarriers,
+            false => Updates::OnAccess,
+        };
+        let region = dsm.alloc_with(length, Placement::On(0), updates)?;
         let (least, most) = BARRIER_ROUNDS;
-        let rounds = (BARRIER_BYTES / bytes.max(1)).clamp(least, most);
-        let rounds = if args.quick { rounds / 5 } else { rounds };
+        let moved = bytes * (dsm.nodes() as u64 - 1);
+        let rounds = (BARRIER_BYTES / moved.max(1)).clamp(least, most);
+        let rounds = match args.quick {
+            true => (rounds / 5).max(least),
+            false => rounds,
+        };
         let mut block = vec![0; length];
         let mut times = Vec::new();
         for round in 0..rounds {
@@ -153,7 +224,9 @@ fn barriers(dsm: &Dsm, args: &Args) -> anyhow::Result<()> {
             }
             dsm.barrier()?;
             if dsm.node() != 0 && bytes > 0 {
-                region.prefetch(0..length)?;
+                if !args.updated {
+                    region.prefetch(0..length)?;
+                }
                 let mut found = vec![0; length];
                 region.memory().read(0, &mut found);
                 anyhow::ensure!(found == block, "round {round}: other bytes arrived");

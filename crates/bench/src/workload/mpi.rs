@@ -37,6 +37,12 @@ pub const ONE_SIDED: Program = Program {
     source: include_str!("../../../../bench/workloads/mpi_onesided.c"),
 };
 
+/// Updates of all ranks between two fences.
+pub const FENCE: Program = Program {
+    name: "mpi_fence",
+    source: include_str!("../../../../bench/workloads/mpi_fence.c"),
+};
+
 /// One-sided operations of OpenSHMEM.
 pub const OSHMEM: Program = Program {
     name: "shmem_onesided",

@@ -14,7 +14,7 @@ static PORTS: AtomicU16 = AtomicU16::new(29_500);
 const RUN_SECONDS_MAX: u32 = 110;
 
 /// Runs `program` on the first `count` hosts, with the variables of its rank. Returns the output of
-/// all ranks. With `has_losses`, a rank may fail without a traceback.
+/// all ranks. With `has_losses`, a rank may fail without a traceback, and its errors are output.
 pub fn run(
     context: &Context<'_>,
     count: usize,
@@ -81,6 +81,9 @@ fn collect_output(ranks: &mut [Child], has_losses: bool) -> anyhow::Result<Strin
         errors += &error_text;
     }
     let is_lost_only = has_losses && !errors.contains("Traceback");
+    if has_losses {
+        output += &errors;
+    }
     anyhow::ensure!(
         failures.is_empty() || is_lost_only,
         "{}: {}",
@@ -106,6 +109,7 @@ mod tests {
         let error = collect_output(&mut ranks(), false).unwrap_err();
         let expected = "rank 1: exit status: 2: unknown operation";
         assert_eq!(error.to_string(), expected);
-        assert_eq!(collect_output(&mut ranks(), true).unwrap(), "1\n");
+        let output = collect_output(&mut ranks(), true).unwrap();
+        assert_eq!(output, "1\nunknown operation\n");
     }
 }

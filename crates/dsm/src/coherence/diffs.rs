@@ -1,9 +1,10 @@
 //! Diffs of pages, in parts of one operation each.
 
 use super::fabric::EncodedDiff;
-use super::region::{PAGE_BYTES, Region, View};
+use super::region::{PAGE_BYTES, Region, View, changes};
 use kumi_wind::protocol::diff;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Diffs of pages, joined by home as far as they fit a part.
 pub struct Diffs {
@@ -12,6 +13,8 @@ pub struct Diffs {
     pub parts: Vec<EncodedDiff>,
     /// The part of each home and region that may have room.
     open: HashMap<(usize, usize), usize>,
+    /// Room for the changed ranges of a page.
+    found: Vec<Range<usize>>,
     /// Bytes that have changed in all of them.
     pub changed_bytes: usize,
 }
@@ -22,6 +25,7 @@ impl Diffs {
             bytes_max,
             parts: Vec::new(),
             open: HashMap::new(),
+            found: Vec::new(),
             changed_bytes: 0,
         }
     }
@@ -33,12 +37,14 @@ impl Diffs {
         let at = page * PAGE_BYTES;
         region.view.own().read(at, &mut now);
         region.twins.read(at, &mut twin);
-        let changes = diff::changes(&twin, &now);
-        if changes.is_empty() {
+        let mut found = std::mem::take(&mut self.found);
+        changes(&twin, &now, &mut found);
+        if found.is_empty() {
+            self.found = found;
             return false;
         }
         let (home, bytes_max) = (region.home(page), self.bytes_max);
-        for change in changes {
+        for change in found.drain(..) {
             self.changed_bytes += change.len();
             let mut rest = change;
             while !rest.is_empty() {
@@ -50,6 +56,7 @@ impl Diffs {
                 rest.start = end;
             }
         }
+        self.found = found;
         region.twins.write(at, &now);
         true
     }

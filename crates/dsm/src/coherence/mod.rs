@@ -30,4 +30,4 @@ pub use counts::Counts;
 pub use error::DsmError;
 pub use fabric::{EncodedDiff, Fabric, Update};
 pub use member::Member;
-pub use region::{PAGE_BYTES, Region, View};
+pub use region::{PAGE_BYTES, Region, View, changes};

@@ -11,6 +11,7 @@
 
 use super::fabric::Update;
 use crate::protocol::{Placement, Span, Updates};
+use kumi_sys::compare::{BLOCK_BYTES, differing_bytes};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::tracked_memory::TrackedMemory;
 use kumi_wind::protocol::diff;
@@ -60,6 +61,14 @@ impl View for TrackedMemory {
     fn take_written(&self, pages: Range<usize>, runs: &mut Vec<Range<usize>>) -> io::Result<()> {
         self.take_written(pages, runs)
     }
+}
+
+/// Stores the changed ranges of a page in `found`.
+pub fn changes(twin: &[u8; PAGE_BYTES], now: &[u8; PAGE_BYTES], found: &mut Vec<Range<usize>>) {
+    let mut masks = [0; PAGE_BYTES / BLOCK_BYTES];
+    differing_bytes(twin, now, &mut masks);
+    found.clear();
+    diff::for_each_range(masks, |range| diff::extend(found, range));
 }
 
 /// A region on this node.
@@ -158,8 +167,9 @@ impl<V: View> Region<V> {
         let at = page * PAGE_BYTES;
         self.view.own().read(at, &mut now);
         self.twins.read(at, &mut twin);
-        let mut changed_bytes = 0;
-        for change in diff::changes(&twin, &now) {
+        let (mut changed_bytes, mut found) = (0, Vec::new());
+        changes(&twin, &now, &mut found);
+        for change in found {
             changed_bytes += change.len();
             let offset = (at + change.start) as u64;
             match updates.last_mut() {

@@ -17,7 +17,6 @@ use super::{ACTIONS_PER_RECEIVE, Node, Shared, WindError, lock};
 use crate::protocol::Waiting;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{SysconfVar, sysconf};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -38,8 +37,8 @@ pub(super) const POLLED: Duration = Duration::from_millis(1);
 /// Wait of a program after which the thread no longer looks at it.
 const LONG_WAIT: Duration = Duration::from_millis(1);
 
-/// Age of the measured load.
-const LOAD_AGE: Duration = Duration::from_millis(100);
+/// Bit of the second file of a sleep.
+const CALLED: u32 = 2;
 
 /// Threads that wait, and their agreement on who receives.
 pub struct Waiters {
@@ -61,9 +60,6 @@ pub struct Waiters {
     is_parked: AtomicBool,
     /// The leader sleeps on the socket.
     is_asleep: AtomicBool,
-    /// Time of the measurement of the load, in ns, and whether the processors are all in use.
-    load_at_ns: AtomicU64,
-    is_crowded: AtomicBool,
 }
 
 impl Waiters {
@@ -79,8 +75,6 @@ impl Waiters {
             is_receiving: AtomicBool::new(false),
             is_parked: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
-            load_at_ns: AtomicU64::new(0),
-            is_crowded: AtomicBool::new(false),
         }
     }
 
@@ -119,37 +113,9 @@ impl Waiters {
         match self.policy {
             Waiting::Spin => Duration::MAX,
             Waiting::Block => Duration::ZERO,
-            Waiting::Adaptive if self.is_crowded() => Duration::ZERO,
             Waiting::Adaptive => SPIN,
         }
     }
-
-    /// Returns whether more threads want to run than there are processors. Polling would take the
-    /// processor from the thread that is waited for.
-    fn is_crowded(&self) -> bool {
-        let now_ns = self.now_ns();
-        let at_ns = self.load_at_ns.load(Ordering::Relaxed);
-        if at_ns == 0 || now_ns - at_ns > LOAD_AGE.as_nanos() as u64 {
-            self.load_at_ns.store(now_ns.max(1), Ordering::Relaxed);
-            self.is_crowded.store(is_crowded(), Ordering::Relaxed);
-        }
-        self.is_crowded.load(Ordering::Relaxed)
-    }
-}
-
-/// Returns whether more threads want to run on this host than it has processors.
-fn is_crowded() -> bool {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    // The fourth field is `running/total`, with the thread that reads.
-    let running = text
-        .split(' ')
-        .nth(3)
-        .and_then(|field| field.split('/').next());
-    let running = running.and_then(|count| count.parse::<usize>().ok());
-    // All processors of the host, because the count of threads is that of the host as well.
-    let processors = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
-    let processors = processors.map_or(1, |count| count as usize);
-    running.is_some_and(|running| running > processors)
 }
 
 /// A program that waits, or is about to.
@@ -275,16 +241,20 @@ impl Node {
             }
             if elapsed < spin {
                 drop(state);
-                std::hint::spin_loop();
+                // The peer may run on this processor.
+                std::thread::yield_now();
                 continue;
             }
             let left = limit.map(|limit| limit.saturating_sub(elapsed));
             let timeout = [state.time_to_timeout(), left].into_iter().flatten().min();
             shared.waiters.is_asleep.store(true, Ordering::SeqCst);
             drop(state);
-            sleep(&[shared.socket.as_fd(), shared.call.as_fd()], timeout);
+            let readable = sleep(&[shared.socket.as_fd(), shared.call.as_fd()], timeout);
             shared.waiters.is_asleep.store(false, Ordering::SeqCst);
-            let _ = shared.call.read();
+            // A call that comes now ends the next sleep at once.
+            if readable & CALLED != 0 {
+                let _ = shared.call.read();
+            }
         }
     }
 }
@@ -366,7 +336,7 @@ fn sleep_and_show(shared: &Shared, receives: bool, timeout: Option<Duration>) {
     if receives {
         files.push(shared.socket.as_fd());
     }
-    if sleep(&files, timeout) & 2 != 0 && shared.listener.is_some() {
+    if sleep(&files, timeout) & CALLED != 0 && shared.listener.is_some() {
         super::show::serve(shared);
     }
 }

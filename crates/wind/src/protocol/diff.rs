@@ -19,59 +19,47 @@ pub const RUN_HEADER_BYTES: usize = 6;
 /// Panics if the lengths differ.
 pub fn changes(twin: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     assert_eq!(twin.len(), now.len(), "a twin has its area's length");
-    let mut found = Vec::new();
-    let mut offset = 0;
+    let blocks = twin.chunks(BLOCK).zip(now.chunks(BLOCK));
     // Blocks that are equal are skipped by the compiler's widest comparison.
-    for (old, new) in twin.chunks(BLOCK).zip(now.chunks(BLOCK)) {
-        if old != new {
-            block_changes(old, new, offset, &mut found);
-        }
-        offset += old.len();
-    }
+    let masks = blocks.map(|(old, new)| match old == new {
+        true => 0,
+        false => block_mask(old, new),
+    });
+    let mut found = Vec::new();
+    for_each_range(masks, |range| extend(&mut found, range));
     found
 }
 
 /// Bytes that are compared at once.
 const BLOCK: usize = 64;
 
-/// Appends the changed ranges of a block at `offset`.
-fn block_changes(old: &[u8], new: &[u8], offset: usize, found: &mut Vec<Range<usize>>) {
-    let (old_words, new_words) = (old.chunks_exact(8), new.chunks_exact(8));
-    let whole = old.len() / 8 * 8;
-    let (old_rest, new_rest) = (&old[whole..], &new[whole..]);
-    for (index, (old, new)) in old_words.zip(new_words).enumerate() {
-        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-        let mut differs = nonzero_bytes(word(old) ^ word(new));
-        let mut at = offset + index * 8;
-        // Runs of changed bytes, from the first byte on.
-        while differs != 0 {
-            let equal = differs.trailing_zeros() / 8;
-            differs >>= equal * 8;
-            let changed = (!differs).trailing_zeros() / 8;
-            differs = differs.checked_shr(changed * 8).unwrap_or(0);
+/// Returns a bit for each byte of a block that has changed.
+fn block_mask(old: &[u8], new: &[u8]) -> u64 {
+    let bits = old.iter().zip(new).enumerate();
+    bits.map(|(at, (old, new))| u64::from(old != new) << at)
+        .sum()
+}
+
+/// Calls `found` with each range of bytes whose bits are set, of masks of 64 bytes each. A caller
+/// with wider instructions than this code may use has made them. A range ends with its mask, so two
+/// may touch.
+pub fn for_each_range(masks: impl IntoIterator<Item = u64>, mut found: impl FnMut(Range<usize>)) {
+    for (block, mut mask) in masks.into_iter().enumerate() {
+        let mut at = block * BLOCK;
+        while mask != 0 {
+            let equal = mask.trailing_zeros();
+            mask >>= equal;
+            let changed = (!mask).trailing_zeros();
+            mask = mask.checked_shr(changed).unwrap_or(0);
             at += equal as usize;
-            extend(found, at..at + changed as usize);
+            found(at..at + changed as usize);
             at += changed as usize;
         }
     }
-    for (index, (old, new)) in old_rest.iter().zip(new_rest).enumerate() {
-        if old != new {
-            let at = offset + whole + index;
-            extend(found, at..at + 1);
-        }
-    }
-}
-
-/// Returns a word with 255 in each byte that is not zero in `word`.
-fn nonzero_bytes(word: u64) -> u64 {
-    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    // The high bit of a byte is set by a carry from its low bits, or by itself.
-    let high = (((word & LOW) + LOW) | word) & !LOW;
-    (high >> 7) * 0xff
 }
 
 /// Appends a range, or extends the last one if it ends there.
-fn extend(found: &mut Vec<Range<usize>>, range: Range<usize>) {
+pub fn extend(found: &mut Vec<Range<usize>>, range: Range<usize>) {
     match found.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
         _ => found.push(range),
