@@ -20,7 +20,7 @@ test-kernel: setup build ## The BPF programs on the distribution's own kernel, i
 	packaging/setup.sh --kernel-test
 	tests/kernel/run.sh
 
-test-broken-builds: setup ## Wind with a fault in it must fail the checks of wind-semantics (5 minutes).
+test-broken-builds: setup ## Wind and shared memory with a fault in them must fail their checks (7 minutes).
 	tests/broken-builds/run.sh
 
 test-torch: build ## Tests the backend with the current PyTorch of the package index (gigabytes).

@@ -238,6 +238,43 @@ fn alloc__of_other_sizes_or_at_an_address_in_use__is_refused_by_name_or_moved() 
     Processes::start(name, 2, "any").succeed();
 }
 
+/// Two nodes write neighbouring blocks of a page of a third one, and the same block of another
+/// page.
+#[test]
+fn show__of_false_sharing__names_the_page_and_the_other_writer() {
+    if let Some((dsm, _)) = join() {
+        let region = dsm.alloc(4 * PAGE_BYTES, Placement::On(2)).unwrap();
+        for round in 1..=10 {
+            if dsm.node() < 2 {
+                write_word(&region, dsm.node() * 8, round);
+                write_word(&region, 2 * PAGE_BYTES / 8 + dsm.node(), round);
+            }
+            dsm.barrier().unwrap();
+        }
+        if dsm.node() == 0 {
+            let own = std::process::id();
+            let nodes = kumi_wind::node::show::nodes().unwrap().into_iter();
+            let shown = nodes
+                .filter_map(Result::ok)
+                .find(|node| node["pid"] == own)
+                .unwrap();
+            let memory = &shown["shared_memory"];
+            let found = &memory["regions"][0]["false_sharing"];
+            assert_eq!(found.as_array().unwrap().len(), 1, "{memory}");
+            assert_eq!(
+                (&found[0]["page"], &found[0]["with_node"]),
+                (&0.into(), &1.into())
+            );
+            assert!(found[0]["count"].as_u64() >= Some(8), "{memory}");
+            assert_eq!(memory["barriers"], 10, "{memory}");
+        }
+        dsm.barrier().unwrap();
+        return;
+    }
+    let name = "show__of_false_sharing__names_the_page_and_the_other_writer";
+    Processes::start(name, 3, "any").succeed();
+}
+
 #[test]
 fn node__killed__ends_the_calls_of_all_others_with_its_number() {
     if let Some((dsm, folder)) = join() {

@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod documents;
+mod dsm;
 mod lab;
 mod link;
 mod manual;
@@ -36,6 +37,8 @@ enum Command {
     Topo(topo::Args),
     /// Checks and measures Wind, the transport for messages and remote memory.
     Wind(kumi_placement::command::Args),
+    /// Shows memory that processes on different machines share.
+    Dsm(dsm::Args),
     /// Runs a program, as one rank or alone, with the TCP of `kumi tcp up`.
     Run(run::Args),
     /// Runs a cluster on one machine: hosts as namespaces, emulated switches and WANs.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Tcp(args) => tcp::run(args),
         Command::Topo(args) => topo::run(&args),
         Command::Wind(args) => kumi_placement::command::run(&args),
+        Command::Dsm(args) => dsm::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Lab(args) => lab::run(args),
         #[cfg(feature = "bench")]

@@ -3,8 +3,8 @@
 /// Bytes of a block: a bit of a mask for each.
 pub const BLOCK_BYTES: usize = 64;
 
-/// Stores a mask for each block of 64 bytes: bit `i` is set if byte `i` differs. A last block that is
-/// shorter has zeros behind its end.
+/// Stores a mask for each block of 64 bytes: bit `i` is set if byte `i` differs. A shorter last
+/// block has zeros behind its end.
 ///
 /// # Panics
 /// Panics if the lengths differ, or if there is not a mask for each block.

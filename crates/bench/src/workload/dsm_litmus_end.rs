@@ -49,7 +49,7 @@ const TESTS: [Test; 6] = [
 /// Outcome of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
-    /// Instances.
+    /// Instances that have run.
     pub rounds: u64,
     /// Instances whose outcome the model forbids.
     pub forbidden: u64,

@@ -44,6 +44,11 @@ impl Diffs {
             return false;
         }
         let (home, bytes_max) = (region.home(page), self.bytes_max);
+        let blocks = found
+            .iter()
+            .flat_map(|change| change.start / 64..=(change.end - 1) / 64);
+        let blocks = blocks.fold(0, |blocks, block| blocks | 1 << block);
+        region.sharing.on_write(page, blocks);
         for change in found.drain(..) {
             self.changed_bytes += change.len();
             let mut rest = change;

@@ -173,6 +173,11 @@ impl<F: Fabric, V: View> Member<F, V> {
         Ok(())
     }
 
+    /// Returns the regions.
+    pub fn regions(&self) -> Vec<Arc<Region<V>>> {
+        self.pages.regions()
+    }
+
     /// Returns the totals of this node.
     pub fn counts(&self) -> Counts {
         self.pages.counters.counts()

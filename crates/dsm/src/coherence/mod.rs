@@ -23,6 +23,7 @@ mod fabric;
 mod member;
 mod pages;
 mod region;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -31,3 +32,4 @@ pub use error::DsmError;
 pub use fabric::{EncodedDiff, Fabric, Update};
 pub use member::Member;
 pub use region::{PAGE_BYTES, Region, View, changes};
+pub use sharing::{Notable, Sharing};

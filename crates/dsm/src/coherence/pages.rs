@@ -5,7 +5,8 @@ use super::diffs::Diffs;
 use super::error::DsmError;
 use super::fabric::{Fabric, Update};
 use super::region::{HAS_TWIN, PAGE_BYTES, Region, VALID, View};
-use crate::protocol::{Placement, Span, Updates, spans};
+use super::sharing::Sharing;
+use crate::protocol::{Placement, Span, Updates, Written, spans};
 use kumi_sys::shared_memory::SharedMemory;
 use std::io;
 use std::ops::Range;
@@ -67,6 +68,7 @@ impl<V: View> Pages<V> {
             nodes: self.nodes,
             view,
             twins,
+            sharing: Sharing::new(bytes / PAGE_BYTES),
             states: (0..bytes / PAGE_BYTES).map(|_| AtomicU8::new(0)).collect(),
             last_miss: Mutex::new((0, 0)),
             unnoted: Mutex::new(Vec::new()),
@@ -85,6 +87,7 @@ impl<V: View> Pages<V> {
         let got = self.get(fabric, region, page, region.pages_of_miss(page))?;
         if got > 0 {
             add(&self.counters.misses, 1);
+            region.sharing.on_miss(page);
             let mut last = region
                 .last_miss
                 .lock()
@@ -183,6 +186,14 @@ impl<V: View> Pages<V> {
         let mut bytes = vec![0; pages.len() * PAGE_BYTES];
         let offset = pages.start * PAGE_BYTES;
         fabric.get(home, region.number, offset as u64, &mut bytes)?;
+        for (page, (state, bytes)) in pages
+            .clone()
+            .zip(states.iter().zip(bytes.chunks(PAGE_BYTES)))
+        {
+            if state & HAS_TWIN != 0 {
+                region.note_got(page, bytes);
+            }
+        }
         region.view.own().write(offset, &bytes);
         region.twins.write(offset, &bytes);
         region.view.open(pages).map_err(DsmError::memory)
@@ -307,10 +318,15 @@ impl<V: View> Pages<V> {
     }
 
     /// Closes pages that others have written. What this node has written to them goes home before.
-    pub fn invalidate(&self, fabric: &impl Fabric, spans: &[Span]) -> Result<(), DsmError> {
+    pub fn invalidate(&self, fabric: &impl Fabric, written: &[Written]) -> Result<(), DsmError> {
         for region in self.regions_with(Updates::OnAccess) {
-            for run in region.local_runs(spans) {
-                self.invalidate_run(fabric, &region, run)?;
+            for Written { writer, pages } in written {
+                for run in region.local_runs(pages) {
+                    for page in run.clone() {
+                        region.sharing.on_written(page, *writer);
+                    }
+                    self.invalidate_run(fabric, &region, run)?;
+                }
             }
         }
         Ok(())

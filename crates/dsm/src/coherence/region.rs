@@ -10,6 +10,7 @@
 //! between its last write home and its closing are found when it is got again.
 
 use super::fabric::Update;
+use super::sharing::Sharing;
 use crate::protocol::{Placement, Span, Updates};
 use kumi_sys::compare::{BLOCK_BYTES, differing_bytes};
 use kumi_sys::shared_memory::SharedMemory;
@@ -81,6 +82,7 @@ pub struct Region<V> {
     pub(super) view: V,
     pub(super) twins: SharedMemory,
     pub(super) states: Vec<AtomicU8>,
+    pub(super) sharing: Sharing,
     /// The page behind those that the last miss got, and their number.
     pub(super) last_miss: Mutex<(usize, usize)>,
     /// Pages whose bytes went home before the release that will note them.
@@ -151,6 +153,35 @@ impl<V: View> Region<V> {
 
     pub(super) fn local(&self, spans: &[Span]) -> impl Iterator<Item = usize> {
         self.local_runs(spans).into_iter().flatten()
+    }
+
+    /// Notes what others have changed on a locked page that was got as `bytes`.
+    pub(super) fn note_got(&self, page: usize, bytes: &[u8]) {
+        let mut before = [0; PAGE_BYTES];
+        self.view.own().read(page * PAGE_BYTES, &mut before);
+        let mut masks = [0; PAGE_BYTES / BLOCK_BYTES];
+        differing_bytes(&before, bytes, &mut masks);
+        let blocks = masks.iter().enumerate();
+        let changed = blocks.map(|(block, mask)| u64::from(*mask != 0) << block);
+        self.sharing.on_got(page, changed.sum());
+    }
+
+    /// Returns the region's pages that this node may use, and those whose home it is.
+    pub fn pages_here(&self, me: usize) -> (usize, usize) {
+        let valid = self.states.iter();
+        let valid = valid.filter(|state| state.load(Ordering::Relaxed) & VALID != 0);
+        let homes = (0..self.pages()).filter(|page| self.home(*page) == me);
+        (valid.count(), homes.count())
+    }
+
+    /// Returns the notes about its pages.
+    pub fn sharing(&self) -> &Sharing {
+        &self.sharing
+    }
+
+    /// Returns the way in which changes reach other nodes.
+    pub fn updates(&self) -> Updates {
+        self.updates
     }
 
     /// Makes the twin of a locked page equal to the page.

@@ -2,7 +2,7 @@
 
 use super::error::{Malformed, Mismatch, Violation};
 use super::exchange::{Call, Exchange};
-use super::intervals::{Interval, Intervals};
+use super::intervals::{Interval, Intervals, Written};
 use super::locks::{Locks, Step};
 use super::spans::Span;
 use super::wire::{self, Message};
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// Pages that others have written before a barrier.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BarrierEnd {
-    /// Pages of which this node did not know, whose bytes are at their homes.
-    pub written: Vec<Span>,
+    /// Writes of which this node did not know, whose bytes are at the pages' homes.
+    pub written: Vec<Written>,
     /// Pages whose bytes others send to this node.
     pub pushed: Vec<Span>,
     /// A node sends bytes, this one or another.
@@ -28,7 +28,7 @@ pub struct Engine {
     exchange: Exchange,
     locks: Locks,
     /// Pages that others wrote before each lock that was granted and not yet taken.
-    granted: BTreeMap<u32, Vec<Span>>,
+    granted: BTreeMap<u32, Vec<Written>>,
     outgoing: VecDeque<(usize, Vec<u8>)>,
 }
 
@@ -142,8 +142,8 @@ impl Engine {
         }
     }
 
-    /// Returns the pages that others wrote before they released the lock, when this node has it.
-    pub fn take_grant(&mut self, lock: u32) -> Option<Vec<Span>> {
+    /// Returns what others wrote before they released the lock, when this node has it.
+    pub fn take_grant(&mut self, lock: u32) -> Option<Vec<Written>> {
         self.granted.remove(&lock)
     }
 

@@ -19,6 +19,15 @@ pub struct Interval {
     pub pages: Vec<Span>,
 }
 
+/// Pages that another node has written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The node.
+    pub writer: u16,
+    /// The pages, in runs that may overlap.
+    pub pages: Vec<Span>,
+}
+
 /// Intervals that this node knows.
 #[derive(Debug)]
 pub struct Intervals {
@@ -74,11 +83,11 @@ impl Intervals {
             .collect()
     }
 
-    /// Takes intervals in. Returns the pages that other nodes wrote in those that were unknown.
+    /// Takes intervals in. Returns what other nodes wrote in those that were unknown.
     ///
     /// # Errors
     /// An interval before them is missing, or the writer is no node.
-    pub fn learn(&mut self, mut intervals: Vec<Interval>) -> Result<Vec<Span>, Violation> {
+    pub fn learn(&mut self, mut intervals: Vec<Interval>) -> Result<Vec<Written>, Violation> {
         intervals.sort_by_key(|interval| (interval.writer, interval.number));
         let mut written = Vec::new();
         for interval in intervals {
@@ -100,10 +109,12 @@ impl Intervals {
                 });
             }
             *last = number;
-            written.extend(&pages);
+            written.push(Written {
+                writer,
+                pages: pages.clone(),
+            });
             self.known.insert((writer, number), pages);
         }
-        super::spans::normalize(&mut written);
         Ok(written)
     }
 

@@ -19,5 +19,6 @@ mod wire;
 pub use engine::{BarrierEnd, Engine};
 pub use error::{Malformed, Mismatch, Violation};
 pub use exchange::Call;
+pub use intervals::Written;
 pub use placement::{Placement, Updates};
 pub use spans::Span;

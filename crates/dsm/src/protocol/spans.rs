@@ -28,19 +28,3 @@ pub fn push(spans: &mut Vec<Span>, page: u32) {
         }),
     }
 }
-
-/// Sorts runs and joins those that touch or overlap.
-pub fn normalize(spans: &mut Vec<Span>) {
-    spans.sort_unstable();
-    let mut joined: Vec<Span> = Vec::with_capacity(spans.len());
-    for span in spans.drain(..) {
-        match joined.last_mut() {
-            Some(last) if span.first <= last.first + last.count => {
-                let end = (last.first + last.count).max(span.first + span.count);
-                last.count = end - last.first;
-            }
-            _ => joined.push(span),
-        }
-    }
-    *spans = joined;
-}

@@ -9,6 +9,7 @@
 
 mod fabric;
 mod faults;
+mod show;
 
 use crate::coherence::{Counts, DsmError, Member, PAGE_BYTES, Region};
 use crate::protocol::{Call, Placement, Updates};
@@ -146,6 +147,12 @@ impl Dsm {
         };
         let node = job.member.fabric().node();
         node.hand_messages_to(Box::new(handler));
+        let weak = Arc::downgrade(&job);
+        let describe = move || {
+            let job = weak.upgrade();
+            job.map_or(serde_json::Value::Null, |job| show::state(&job))
+        };
+        node.show_also(show::MEMBER, describe);
         job.member.exchange(Call {
             text: format!("join with {nodes} nodes"),
             data: Vec::new(),

@@ -110,6 +110,8 @@ struct Shared {
     waiters: Waiters,
     /// Takes the messages, if the program has set one.
     handler: OnceLock<Handler>,
+    /// Layer that shows its state with the node's.
+    user: OnceLock<show::User>,
     /// Held by the thread that calls the handler.
     handing: Mutex<()>,
     is_ended: AtomicBool,
@@ -183,6 +185,7 @@ impl Node {
             rung,
             waiters: Waiters::new(waiting),
             handler: OnceLock::new(),
+            user: OnceLock::new(),
             handing: Mutex::new(()),
             is_ended: AtomicBool::new(false),
         });

@@ -1,7 +1,7 @@
 //! The node's state for `kumi wind show`: an abstract UNIX socket whose name begins with
 //! [`PREFIX`]. Each connection of the same user, or of root, gets one JSON object.
 
-use super::{Shared, lock};
+use super::{Node, Shared, lock};
 use crate::protocol::{PathStatus, PeerId};
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -49,6 +49,8 @@ fn answer(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
 }
 
 fn state(shared: &Shared) -> Value {
+    // Without the lock, because the description may take a while.
+    let user = shared.user.get().map(|user| (user.name, (user.describe)()));
     let state = lock(shared);
     let peers: Vec<PeerId> = state.endpoint.peer_ids().collect();
     let peers = peers.into_iter().filter_map(|peer| {
@@ -80,7 +82,7 @@ fn state(shared: &Shared) -> Value {
     });
     let address = shared.socket.local_address().ok();
     let multicast = state.multicast.ways.counts;
-    json!({
+    let mut row = json!({
         "pid": std::process::id(),
         "address": address,
         "executor": if state.kernel.is_some() { "kernel" } else { "program" },
@@ -91,7 +93,29 @@ fn state(shared: &Shared) -> Value {
             "unheard": multicast.unheard,
         },
         "peers": peers.collect::<Vec<_>>(),
-    })
+    });
+    if let Some((name, description)) = user {
+        row[name] = description;
+    }
+    row
+}
+
+/// Layer over the node that shows its state with it.
+pub(super) struct User {
+    name: &'static str,
+    describe: Box<dyn Fn() -> Value + Send + Sync>,
+}
+
+impl Node {
+    /// Adds a member to what the node shows. A second one is ignored.
+    pub fn show_also(
+        &self,
+        name: &'static str,
+        describe: impl Fn() -> Value + Send + Sync + 'static,
+    ) {
+        let describe = Box::new(describe);
+        let _ = self.shared.user.set(User { name, describe });
+    }
 }
 
 fn path(status: &PathStatus) -> Value {
