@@ -18,11 +18,13 @@
  *
  * Only changed bytes travel. Each page has a home, which has all its bytes after each barrier. The
  * first access to a page elsewhere gets it from there. A system call that reads or writes such a
- * page returns EFAULT: use kumi_dsm_prefetch before it, or a buffer.
+ * page returns EFAULT: use kumi_dsm_prefetch before it, or a buffer. On kernels before 6.7, only a
+ * buffer helps where the system call writes.
  *
  * Functions that return an int return an enum kumi_dsm_outcome. A function that fails writes the
- * reason to `error`, at most `error_bytes` with the terminating zero. Different threads may use the
- * memory. A process that is forked from one with shared memory must not use it.
+ * reason to `error`, at most `error_bytes` with the terminating zero. One thread of a process makes
+ * the calls. Others may use the memory between them, and must not write it during a lock, an unlock
+ * or a barrier. A process that is forked from one with shared memory must not use it.
  *
  * If a node dies or is cut off, active and later calls on all other nodes fail with KUMI_DSM_LOST
  * within 3 s. A process that accesses a page whose home is lost ends with a message.
@@ -81,7 +83,10 @@ struct kumi_listening *kumi_dsm_listen(const struct kumi_group_config *config, c
 struct kumi_dsm *kumi_dsm_join(struct kumi_listening *listening, int node, int nodes, const char *cards,
                                char *error, size_t error_bytes);
 
-/* Leaves the job, and unmaps its memory. The other nodes must not need this node's pages. */
+/*
+ * Leaves the job, and unmaps its memory. All nodes leave after a last barrier: a node that leaves
+ * earlier is lost for the others after 2 s.
+ */
 void kumi_dsm_free(struct kumi_dsm *dsm);
 
 /* Returns the number of this node, and the number of nodes. */

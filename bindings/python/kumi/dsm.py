@@ -14,7 +14,7 @@
 
 What one process has written, another one sees after both have synchronised: at a barrier, or by a
 lock that passes from one to the other. All processes make the same calls of ``array``, ``alloc``
-and ``barrier`` in the same order. A forked process must not use its parent's memory.
+and ``barrier`` in the same order, on one thread. A forked process must not use its parent's memory.
 """
 
 from __future__ import annotations

@@ -213,10 +213,11 @@ fn alloc__of_other_sizes_or_at_an_address_in_use__is_refused_by_name_or_moved() 
         );
         // The other calls go on.
         let first = dsm.alloc(1000, Placement::On(1)).unwrap();
-        let in_use = first.address() + (1 << 36);
+        // Behind the first region, with a gap.
+        let in_use = first.address() + (4 << 20);
         let _taken = (dsm.node() == 1).then(|| TrackedMemory::new(1, Some(in_use), None).unwrap());
         let second = dsm.alloc(1000, Placement::On(1)).unwrap();
-        assert_eq!(second.address(), first.address() + (2 << 36));
+        assert_eq!(second.address(), in_use + (1 << 36));
         let error = dsm.unlock(4).unwrap_err().to_string();
         assert_eq!(
             error,

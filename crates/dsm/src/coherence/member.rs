@@ -6,6 +6,7 @@ use super::fabric::Fabric;
 use super::pages::Pages;
 use super::region::{Region, View};
 use crate::protocol::{Call, Engine, Placement, Updates, Violation};
+use kumi_sys::shared_memory::SharedMemory;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -100,21 +101,16 @@ impl<F: Fabric, V: View> Member<F, V> {
         Ok(self.wait(Engine::take_exchange)??)
     }
 
-    /// Adds a region, with the same number and placement on all nodes.
-    ///
-    /// # Errors
-    /// There is no memory for twins.
+    /// Adds a region of zeros, with the same number and placement on all nodes. `twins` are zeros
+    /// too, as many bytes.
     pub fn add_region(
         &self,
         view: V,
+        twins: SharedMemory,
         placement: Placement,
         updates: Updates,
-    ) -> Result<Arc<Region<V>>, DsmError> {
-        let added = self.pages.add(view, placement, updates);
-        added.map_err(|source| DsmError::System {
-            what: "cannot map memory for copies of pages",
-            source,
-        })
+    ) -> Arc<Region<V>> {
+        self.pages.add(view, twins, placement, updates)
     }
 
     /// Waits until all nodes have called it. What any of them wrote before is seen by all.

@@ -8,7 +8,6 @@ use super::region::{HAS_TWIN, PAGE_BYTES, Region, VALID, View};
 use super::sharing::Sharing;
 use crate::protocol::{Placement, Span, Updates, Written, spans};
 use kumi_sys::shared_memory::SharedMemory;
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -51,11 +50,11 @@ impl<V: View> Pages<V> {
     pub fn add(
         &self,
         view: V,
+        twins: SharedMemory,
         placement: Placement,
         updates: Updates,
-    ) -> io::Result<Arc<Region<V>>> {
+    ) -> Arc<Region<V>> {
         let bytes = view.own().bytes();
-        let twins = SharedMemory::new(bytes)?;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let first = regions
             .last()
@@ -72,9 +71,10 @@ impl<V: View> Pages<V> {
             states: (0..bytes / PAGE_BYTES).map(|_| AtomicU8::new(0)).collect(),
             last_miss: Mutex::new((0, 0)),
             unnoted: Mutex::new(Vec::new()),
+            suspects: Mutex::new(Vec::new()),
         });
         regions.push(Arc::clone(&region));
-        Ok(region)
+        region
     }
 
     /// Makes a page valid that the program has accessed, and some behind it, and opens them.
@@ -115,9 +115,16 @@ impl<V: View> Pages<V> {
             }
             let opened = region.view.open(page..page + 1);
             region.unlock(page, state | VALID | HAS_TWIN);
+            if state & VALID != 0 {
+                region.suspect(page);
+            }
             return opened.map(|()| 0).map_err(DsmError::memory);
         }
         if home == self.me || state & VALID != 0 {
+            if state & VALID != 0 {
+                // The kernel has taken it out of the page table, and may have forgotten a write.
+                region.suspect(page);
+            }
             let opened = region.view.open(page..page + 1);
             region.unlock(page, state | VALID);
             return opened.map(|()| 0).map_err(DsmError::memory);
@@ -254,12 +261,15 @@ impl<V: View> Pages<V> {
         pages: Range<usize>,
     ) -> Result<(), DsmError> {
         let mut runs = Vec::new();
-        let taken = region.view.take_written(pages, &mut runs);
+        let taken = region.view.take_written(pages.clone(), &mut runs);
         taken.map_err(DsmError::memory)?;
         let mut written = Vec::new();
-        for page in runs.into_iter().flatten() {
+        for page in region.with_suspects(runs, pages) {
             if region.home(page) == self.me {
-                region.note(std::iter::once(page));
+                // With swap, pages that were never open are reported too.
+                if region.states[page].load(Ordering::Relaxed) & VALID != 0 {
+                    region.note(std::iter::once(page));
+                }
                 continue;
             }
             let state = region.lock(page);
@@ -285,9 +295,13 @@ impl<V: View> Pages<V> {
             let mut runs = Vec::new();
             let taken = region.view.take_written(0..region.pages(), &mut runs);
             taken.map_err(DsmError::memory)?;
-            for page in runs.into_iter().flatten() {
+            for page in region.with_suspects(runs, 0..region.pages()) {
                 let state = region.lock(page);
-                let changed_bytes = region.take_update(page, &mut updates);
+                // A page that was never open has no twin yet.
+                let changed_bytes = match state & VALID {
+                    0 => 0,
+                    _ => region.take_update(page, &mut updates),
+                };
                 region.unlock(page, state);
                 if changed_bytes > 0 {
                     spans::push(&mut pages, region.first + page as u32);

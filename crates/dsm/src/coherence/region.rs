@@ -85,6 +85,8 @@ pub struct Region<V> {
     pub(super) sharing: Sharing,
     /// The page behind those that the last miss got, and their number.
     pub(super) last_miss: Mutex<(usize, usize)>,
+    /// Valid pages that were accessed and were not in the page table.
+    pub(super) suspects: Mutex<Vec<usize>>,
     /// Pages whose bytes went home before the release that will note them.
     pub(super) unnoted: Mutex<Vec<u32>>,
 }
@@ -182,6 +184,26 @@ impl<V: View> Region<V> {
     /// Returns the way in which changes reach other nodes.
     pub fn updates(&self) -> Updates {
         self.updates
+    }
+
+    /// Notes a page whose writes may have been forgotten.
+    pub(super) fn suspect(&self, page: usize) {
+        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        suspects.push(page);
+    }
+
+    /// Returns the pages of `runs`, and those in `range` whose writes may have been forgotten.
+    pub(super) fn with_suspects(&self, runs: Vec<Range<usize>>, range: Range<usize>) -> Vec<usize> {
+        let mut pages: Vec<usize> = runs.into_iter().flatten().collect();
+        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        if !suspects.is_empty() {
+            let (taken, left) = suspects.drain(..).partition(|page| range.contains(page));
+            *suspects = left;
+            pages.extend::<Vec<usize>>(taken);
+            pages.sort_unstable();
+            pages.dedup();
+        }
+        pages
     }
 
     /// Makes the twin of a locked page equal to the page.

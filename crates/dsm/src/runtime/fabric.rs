@@ -1,9 +1,10 @@
 //! The nodes of a job, as Wind reaches them.
 
+use super::Config;
 use crate::coherence::{DsmError, EncodedDiff, Fabric, Update};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::node::Region;
-use kumi_wind::protocol::{Message, Operation, diff};
+use kumi_wind::protocol::{Lost, Message, Operation, diff};
 use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -34,6 +35,10 @@ pub struct WindFabric {
     peers: Vec<Option<PeerId>>,
     /// Messages that were handled.
     handled: AtomicU64,
+    /// Time after which a node that is silent, or has left, is lost.
+    loss_timeout: Duration,
+    /// Nodes that have left, and when this node noticed it.
+    left: Mutex<HashMap<usize, Instant>>,
     /// The first node that was lost, with the reason.
     lost: Mutex<Option<(usize, String)>>,
     /// Regions that peers may use, for as long as this value lives. Their keys are the same on all
@@ -46,7 +51,7 @@ impl WindFabric {
     pub fn new(
         node: Node,
         me: usize,
-        secret: Secret,
+        config: &Config,
         addresses: &[Vec<SocketAddr>],
     ) -> Result<Self, WindError> {
         let connect = |(number, addresses): (usize, &Vec<SocketAddr>)| {
@@ -64,9 +69,11 @@ impl WindFabric {
             peers: peers.collect::<Result<_, _>>()?,
             node,
             me,
-            secret,
+            secret: config.secret,
             names: names.collect(),
             handled: AtomicU64::new(0),
+            loss_timeout: config.loss_timeout,
+            left: Mutex::new(HashMap::new()),
             lost: Mutex::new(None),
             regions: RwLock::new(Vec::new()),
         })
@@ -108,7 +115,6 @@ impl WindFabric {
     }
 
     fn peer(&self, node: usize) -> Result<PeerId, DsmError> {
-        self.check()?;
         let peer = self.peers.get(node).copied().flatten();
         peer.ok_or_else(|| DsmError::Argument(format!("node {node} is no other node of the job")))
     }
@@ -134,11 +140,22 @@ impl WindFabric {
         }
     }
 
+    /// Returns whether a node that has closed its session did so a short time ago.
+    fn is_leaving(&self, node: usize) -> bool {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.entry(node).or_insert_with(Instant::now).elapsed() < self.loss_timeout
+    }
+
     /// Sends a sign of life to each node, and finds those that are gone.
     fn look(&self) -> Result<(), DsmError> {
         for (number, peer) in self.peers.iter().enumerate() {
             let Some(peer) = *peer else { continue };
-            self.node.check(peer).map_err(self.failed(number))?;
+            match self.node.check(peer) {
+                // It may have left after the call that this node still waits for, whose last
+                // message is under way.
+                Err(WindError::Lost(Lost::Closed)) if self.is_leaving(number) => continue,
+                outcome => outcome.map_err(self.failed(number))?,
+            }
             let sign = Message::through(Class::Unordered, SIGN_OF_LIFE.to_vec());
             let sent = self.node.try_send(peer, sign);
             sent.map_err(self.failed(number))?;
@@ -234,7 +251,8 @@ impl Fabric for WindFabric {
         debug_assert!(to != self.me && !message.is_empty());
         let peer = self.peer(to)?;
         let message = Message::through(Class::Ordered, message);
-        let sent = self.node.send(peer, message);
+        self.check()?;
+        let sent = self.node.send_without_waiting(peer, message);
         sent.map(drop).map_err(self.failed(to))
     }
 

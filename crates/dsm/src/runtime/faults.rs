@@ -1,9 +1,10 @@
 //! Accesses to closed pages: which region has the address, and who makes the page valid.
 
 use super::Shared;
+use crate::coherence::DsmError;
 use kumi_sys::faults::handle;
 use kumi_sys::tracked_memory::Need;
-use std::io::{self, Write};
+use std::io;
 use std::sync::{PoisonError, RwLock, Weak};
 
 /// Regions of this process. The lock is held for moments in which no thread accesses a page.
@@ -30,14 +31,17 @@ fn on_access(address: usize) -> bool {
     let Some((shared, page)) = found else {
         return false;
     };
-    if shared.region.view().on_fault(page) == Need::Nothing {
-        return true;
-    }
-    if let Err(error) = shared.job.member.fault(&shared.region, page) {
+    let outcome = match shared.region.view().on_fault(page) {
+        Need::Nothing => Ok(()),
+        Need::Content => shared.job.member.fault(&shared.region, page),
+        Need::Mappings => Err(DsmError::Argument(
+            "too many pages in different states for this kernel: raise vm.max_map_count".to_owned(),
+        )),
+    };
+    if let Err(error) = outcome {
         // The access can neither go on nor return an error. Standard error may be locked.
         let text = format!("kumi: cannot read page {page} of shared memory: {error}\n");
         let _ = nix::unistd::write(io::stderr(), text.as_bytes());
-        let _ = io::stderr().flush();
         std::process::abort();
     }
     true

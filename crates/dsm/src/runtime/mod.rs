@@ -19,16 +19,21 @@ use kumi_sys::tracked_memory::{Tier, TrackedMemory};
 use kumi_sys::udp::LinkSocket;
 use kumi_wind::protocol::Seal;
 use kumi_wind::{Config as WindConfig, Node, Secret, random_epoch};
+use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Addresses at which regions are tried to be mapped. All nodes try the same ones: far from the
-/// heap, from libraries and stacks, on x86-64 and on AArch64 with 47 or more bits.
+/// Addresses at which regions are tried to be mapped: this one or that behind the last region, and
+/// further ones by steps. They are far from the heap, from libraries and stacks, on x86-64 and on
+/// AArch64 with 47 or more bits.
 const FIRST_ADDRESS: usize = 0x2000_0000_0000;
 const ADDRESS_STEP: usize = 0x0010_0000_0000;
 const ADDRESSES: usize = 64;
+
+/// Regions begin at multiples of this, with as much between them: a huge page.
+const ADDRESS_ALIGNMENT: usize = 2 << 20;
 
 /// Most bytes of a region: a step between addresses.
 const REGION_BYTES_MAX: usize = ADDRESS_STEP;
@@ -62,6 +67,25 @@ fn wind_failed(error: kumi_wind::WindError) -> DsmError {
     DsmError::Argument(error.to_string())
 }
 
+/// Memory of a region.
+struct Mapped {
+    memory: TrackedMemory,
+    twins: SharedMemory,
+    /// The bytes, for Wind.
+    again: SharedMemory,
+}
+
+impl Mapped {
+    fn new(pages: usize, address: usize, tier: Option<Tier>) -> io::Result<Self> {
+        let memory = TrackedMemory::new(pages, Some(address), tier)?;
+        Ok(Self {
+            twins: SharedMemory::new(pages * PAGE_BYTES)?,
+            again: memory.map_again()?,
+            memory,
+        })
+    }
+}
+
 /// This node's part of the job.
 struct Job {
     me: usize,
@@ -71,6 +95,8 @@ struct Job {
     member: Member<WindFabric, TrackedMemory>,
     /// Held during a call that all nodes make. Threads of a program take turns.
     calls: Mutex<()>,
+    /// First address that is tried for the next region, the same on all nodes.
+    next_address: Mutex<usize>,
 }
 
 impl Drop for Job {
@@ -95,7 +121,8 @@ impl Job {
     }
 }
 
-/// Memory shared by the processes of a job: this process's part.
+/// Memory shared by the processes of a job: this process's part. One thread makes the calls; others
+/// may use the memory between them, and do not write it during a lock, an unlock or a barrier.
 #[derive(Clone)]
 pub struct Dsm {
     job: Arc<Job>,
@@ -131,7 +158,7 @@ impl Dsm {
             ..WindConfig::new(config.secret, epoch)
         };
         let node = Node::on(socket, wind).map_err(wind_failed)?;
-        let fabric = WindFabric::new(node, me, config.secret, addresses).map_err(wind_failed)?;
+        let fabric = WindFabric::new(node, me, config, addresses).map_err(wind_failed)?;
         let job = Arc::new(Job {
             me,
             nodes,
@@ -139,6 +166,7 @@ impl Dsm {
             loss_timeout: config.loss_timeout,
             member: Member::new(fabric, me, nodes),
             calls: Mutex::new(()),
+            next_address: Mutex::new(FIRST_ADDRESS),
         });
         let weak = Arc::downgrade(&job);
         let handler = move |received: kumi_wind::Received| {
@@ -203,9 +231,12 @@ impl Dsm {
             Updates::AtBarriers => ", updated at barriers",
         };
         let text = format!("alloc of {bytes} bytes at homes {kind}/{parameter}{when}");
-        let memory = self.map(pages, &text)?;
-        let again = memory.map_again().map_err(DsmError::memory)?;
-        let region = job.member.add_region(memory, placement, updates)?;
+        let Mapped {
+            memory,
+            twins,
+            again,
+        } = self.map(pages, &text)?;
+        let region = job.member.add_region(memory, twins, placement, updates);
         job.member.fabric().register(region.number(), again)?;
         let shared = Arc::new(Shared {
             job: Arc::clone(job),
@@ -220,12 +251,17 @@ impl Dsm {
         Ok(SharedRegion { shared, bytes })
     }
 
-    /// Maps memory at an address that is free on all nodes.
-    fn map(&self, pages: usize, text: &str) -> Result<TrackedMemory, DsmError> {
+    /// Maps memory at an address that is free on all nodes, with all that a region needs: a node
+    /// that has too little says so before the others go on.
+    fn map(&self, pages: usize, text: &str) -> Result<Mapped, DsmError> {
         let job = &self.job;
+        let mut next = job
+            .next_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for attempt in 0..ADDRESSES {
-            let address = FIRST_ADDRESS + attempt * ADDRESS_STEP;
-            let mapped = TrackedMemory::new(pages, Some(address), job.tier);
+            let address = *next + attempt * ADDRESS_STEP;
+            let mapped = Mapped::new(pages, address, job.tier);
             let answer = match &mapped {
                 Ok(_) => String::new(),
                 Err(error) if error.raw_os_error() == Some(EEXIST) => "in use".to_owned(),
@@ -245,12 +281,17 @@ impl Dsm {
                 )));
             }
             match mapped {
-                Ok(memory) if answers.iter().all(Vec::is_empty) => return Ok(memory),
+                Ok(mapped) if answers.iter().all(Vec::is_empty) => {
+                    let end = address + pages * PAGE_BYTES;
+                    *next = end.next_multiple_of(ADDRESS_ALIGNMENT) + ADDRESS_ALIGNMENT;
+                    return Ok(mapped);
+                }
                 _ => {}
             }
         }
         Err(DsmError::Argument(format!(
-            "no address of {ADDRESSES} is free on all nodes, from {FIRST_ADDRESS:#x} on"
+            "no address of {ADDRESSES} is free on all nodes, from {:#x} on",
+            *next
         )))
     }
 

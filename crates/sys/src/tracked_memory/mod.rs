@@ -61,6 +61,9 @@ pub enum Need {
     Content,
     /// The page was open and is written for the first time. Nothing is left to do.
     Nothing,
+    /// The kernel refuses to let the write through: the process has too many mappings
+    /// (`vm.max_map_count`).
+    Mappings,
 }
 
 /// Memory with a view for the program. All pages are closed at first.

@@ -68,7 +68,7 @@ impl Protection {
             State::Unwritten => {
                 let write = libc::PROT_READ | libc::PROT_WRITE;
                 if protect(view, page..page + 1, write).is_err() {
-                    return Need::Content;
+                    return Need::Mappings;
                 }
                 states[page] = State::Written;
                 Need::Nothing

@@ -1,6 +1,7 @@
 //! Messages that a function of the program handles, on the thread that received them.
 
 use super::{Node, Received, Shared, WindError, lock};
+use crate::protocol::{Message, MessageId, PeerId};
 use std::time::Duration;
 
 /// Function that handles messages.
@@ -17,12 +18,40 @@ impl Node {
         hand_over(&self.shared);
     }
 
+    /// Sends a message from a handler: it never waits, however much waits for the peer. A handler
+    /// that waited on the thread that receives would wait for itself.
+    ///
+    /// # Errors
+    /// The message is invalid, or the peer is lost.
+    pub fn send_without_waiting(
+        &self,
+        peer: PeerId,
+        message: Message,
+    ) -> Result<MessageId, WindError> {
+        let mut state = self.state();
+        state.check(peer)?;
+        let sent = state.endpoint.send(peer, message)?;
+        self.send_submitted(&mut state, peer);
+        Ok(sent)
+    }
+
     /// Waits until `is_done` returns true, which is called after each arrival, with the node
     /// locked: it must not use the node. Returns whether it did so within `limit`.
     pub fn wait_until(&self, limit: Option<Duration>, mut is_done: impl FnMut() -> bool) -> bool {
         let waited = self.wait(limit, |_| Ok::<_, WindError>(is_done().then_some(())));
         waited.is_ok()
     }
+}
+
+/// Wakes the threads that wait, after the handler has run: the condition of one that sleeps on the
+/// socket may hold now, although nothing arrives there.
+fn wake_waiting(shared: &Shared) {
+    // With the lock, so that none is between its look at the condition and its sleep.
+    let _state = lock(shared);
+    if shared.waiters.is_leader_asleep() {
+        let _ = shared.call.write(1);
+    }
+    shared.changed.notify_all();
 }
 
 /// Hands the messages that have arrived to the handler, if there is one. Returns whether there were
@@ -43,6 +72,9 @@ pub(super) fn hand_over(shared: &Shared) -> bool {
             handler(received);
         }
         drop(turn);
+        if has_handed {
+            wake_waiting(shared);
+        }
         // One may have arrived for which another thread could not take the turn.
         if !lock(shared).has_message() {
             return has_handed;

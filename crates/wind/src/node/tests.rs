@@ -2,6 +2,7 @@ use super::waiting::{POLLED, SPIN};
 use super::*;
 use crate::protocol::{Seal, Secret};
 use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 pub const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
@@ -412,4 +413,29 @@ fn handler__of_messages__is_called_in_order_while_programs_compute_and_wait() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(answered.lock().unwrap().iter().copied().eq(0..=200));
+}
+
+/// The node's thread may hold the handler's turn while a program begins to wait. A program that
+/// then slept on the socket was not woken: nothing arrived there any more.
+#[test]
+fn handler__run_by_the_nodes_thread__wakes_a_program_that_begins_to_wait() {
+    let (one, other, peer) = pair();
+    let handled = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&handled);
+    other.hand_messages_to(Box::new(move |_| {
+        std::thread::sleep(Duration::from_micros(200));
+        counter.fetch_add(1, Ordering::SeqCst);
+    }));
+    for number in 1..=400_u64 {
+        one.send_bytes(peer, Class::Ordered, b"1").unwrap();
+        // The node's thread receives meanwhile.
+        std::thread::sleep(Duration::from_micros(number % 40 * 10));
+        let began = Instant::now();
+        assert!(other.wait_until(LIMIT, || handled.load(Ordering::SeqCst) >= number));
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            began.elapsed()
+        );
+    }
 }

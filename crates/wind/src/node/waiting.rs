@@ -83,6 +83,11 @@ impl Waiters {
         self.start.elapsed().as_nanos() as u64
     }
 
+    /// Returns whether the program that leads sleeps on the socket.
+    pub fn is_leader_asleep(&self) -> bool {
+        self.is_asleep.load(Ordering::SeqCst)
+    }
+
     fn stamp(&self) {
         self.waited_at_ns.store(self.now_ns(), Ordering::Relaxed);
     }

@@ -310,10 +310,13 @@ pub fn run(
     let weak = members.iter().map(Arc::downgrade).collect();
     assert!(world.members.set(weak).is_ok());
     let add = |member: &Arc<Node>| {
-        let add = |updates| member.add_region(SimulatedView::new(pages), placement, updates);
+        let add = |updates| {
+            let twins = SharedMemory::new(pages * PAGE_BYTES).unwrap();
+            member.add_region(SimulatedView::new(pages), twins, placement, updates)
+        };
         [Updates::OnAccess, Updates::AtBarriers]
             .into_iter()
-            .map(|updates| add(updates).unwrap())
+            .map(add)
             .collect()
     };
     let regions: Vec<_> = members.iter().map(add).collect();
