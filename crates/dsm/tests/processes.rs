@@ -295,7 +295,7 @@ fn node__killed__ends_the_calls_of_all_others_with_its_number() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.starts_with("node 2 is lost: "), "{error}");
         assert!(
-            began.elapsed() < Duration::from_secs(5),
+            began.elapsed() < Duration::from_secs(8),
             "{:?}",
             began.elapsed()
         );
@@ -320,6 +320,7 @@ fn node__killed__ends_the_calls_of_all_others_with_its_number() {
         left(&processes.folder, "failed", node);
     }
     let elapsed = killed.elapsed();
-    assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
+    // It takes 2.4 s (`dsm-crash`); other tests run beside this one.
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
     processes.succeed();
 }
