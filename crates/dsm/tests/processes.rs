@@ -47,6 +47,7 @@ fn join() -> Option<(Dsm, PathBuf)> {
     let (node, nodes) = (number(NODE)?, number(NODES)?);
     let folder = PathBuf::from(variable(FOLDER)?);
     let tier = match variable(TIER).as_deref() {
+        Some("mixed") if node % 2 == 0 => Some(Tier::Protection),
         Some("mprotect") => Some(Tier::Protection),
         Some("userfaultfd") => Some(Tier::Userfault),
         _ => None,
@@ -186,7 +187,7 @@ fn programs__on_processes__have_the_results_of_one() {
         counters(&dsm);
         return;
     }
-    for tier in ["userfaultfd", "mprotect"] {
+    for tier in ["userfaultfd", "mprotect", "mixed"] {
         for nodes in [1, 2, 5] {
             let name = "programs__on_processes__have_the_results_of_one";
             Processes::start(name, nodes, tier).succeed();

@@ -2,12 +2,10 @@
 
 use clap::Subcommand;
 use kumi_command::outln;
+use kumi_dsm::runtime::show::MEMBER;
 use kumi_wind::node::show::nodes;
 use serde_json::{Value, json};
 use std::process::ExitCode;
-
-/// Member of a node's state that describes its shared memory (`crates/dsm/src/runtime/show.rs`).
-const MEMBER: &str = "shared_memory";
 
 /// Arguments of `kumi dsm`.
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,9 @@
 //! Diffs of pages, in parts of one operation each.
 
 use super::fabric::EncodedDiff;
-use super::region::{PAGE_BYTES, Region, View, changes};
+use super::region::{Region, View};
 use kumi_wind::protocol::diff;
 use std::collections::HashMap;
-use std::ops::Range;
 
 /// Diffs of pages, joined by home as far as they fit a part.
 pub struct Diffs {
@@ -13,19 +12,17 @@ pub struct Diffs {
     pub parts: Vec<EncodedDiff>,
     /// The part of each home and region that may have room.
     open: HashMap<(usize, usize), usize>,
-    /// Room for the changed ranges of a page.
-    found: Vec<Range<usize>>,
     /// Bytes that have changed in all of them.
     pub changed_bytes: usize,
 }
 
 impl Diffs {
+    /// Returns no diffs. A part has at most `bytes_max` bytes of runs.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
             parts: Vec::new(),
             open: HashMap::new(),
-            found: Vec::new(),
             changed_bytes: 0,
         }
     }
@@ -33,37 +30,26 @@ impl Diffs {
     /// Adds the bytes of a locked page that differ from its twin, which has them then. Returns
     /// whether there are any.
     pub fn add<V: View>(&mut self, region: &Region<V>, page: usize) -> bool {
-        let (mut now, mut twin) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
-        let at = page * PAGE_BYTES;
-        region.view.own().read(at, &mut now);
-        region.twins.read(at, &mut twin);
-        let mut found = std::mem::take(&mut self.found);
-        changes(&twin, &now, &mut found);
-        if found.is_empty() {
-            self.found = found;
-            return false;
+        let home = region.home(page);
+        let changed_bytes = region.take_changes(page, |offset, bytes| {
+            self.push(home, region.number, offset, bytes);
+        });
+        self.changed_bytes += changed_bytes;
+        changed_bytes > 0
+    }
+
+    /// Adds bytes at an offset of a region, for a node.
+    pub fn push(&mut self, node: usize, region: usize, offset: u64, bytes: &[u8]) {
+        let bytes_max = self.bytes_max;
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let part = self.part(node, region, at);
+            let room = bytes_max - part.runs.len() - diff::RUN_HEADER_BYTES;
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            diff::push_run((at - part.offset) as u32, now, &mut part.runs);
+            at += now.len() as u64;
+            rest = later;
         }
-        let (home, bytes_max) = (region.home(page), self.bytes_max);
-        let blocks = found
-            .iter()
-            .flat_map(|change| change.start / 64..=(change.end - 1) / 64);
-        let blocks = blocks.fold(0, |blocks, block| blocks | 1 << block);
-        region.sharing.on_write(page, blocks);
-        for change in found.drain(..) {
-            self.changed_bytes += change.len();
-            let mut rest = change;
-            while !rest.is_empty() {
-                let part = self.part(home, region.number, (at + rest.start) as u64);
-                let room = bytes_max - part.runs.len() - diff::RUN_HEADER_BYTES;
-                let end = rest.end.min(rest.start + room);
-                let offset = (at + rest.start) as u64 - part.offset;
-                diff::push_run(offset as u32, &now[rest.start..end], &mut part.runs);
-                rest.start = end;
-            }
-        }
-        self.found = found;
-        region.twins.write(at, &now);
-        true
     }
 
     /// Returns a part for the home that has room for a run of one byte.

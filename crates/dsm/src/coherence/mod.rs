@@ -28,6 +28,7 @@ mod sharing;
 mod tests;
 
 pub use counts::Counts;
+pub use diffs::Diffs;
 pub use error::DsmError;
 pub use fabric::{EncodedDiff, Fabric, Update};
 pub use member::Member;

@@ -108,22 +108,16 @@ impl<V: View> Pages<V> {
     ) -> Result<usize, DsmError> {
         let state = region.lock(page);
         let home = region.home(page);
-        if region.updates == Updates::AtBarriers {
-            // The bytes of all nodes are here.
-            if state & VALID == 0 {
-                region.renew_twin(page);
-            }
-            let opened = region.view.open(page..page + 1);
-            region.unlock(page, state | VALID | HAS_TWIN);
-            if state & VALID != 0 {
-                region.suspect(page);
-            }
-            return opened.map(|()| 0).map_err(DsmError::memory);
-        }
-        if home == self.me || state & VALID != 0 {
+        let is_updated = region.updates == Updates::AtBarriers;
+        if is_updated || home == self.me || state & VALID != 0 {
+            // The bytes are here.
+            let mut state = state;
             if state & VALID != 0 {
                 // The kernel has taken it out of the page table, and may have forgotten a write.
                 region.suspect(page);
+            } else if is_updated {
+                region.renew_twin(page);
+                state |= HAS_TWIN;
             }
             let opened = region.view.open(page..page + 1);
             region.unlock(page, state | VALID);

@@ -213,34 +213,47 @@ impl<V: View> Region<V> {
         self.twins.write(page * PAGE_BYTES, &bytes);
     }
 
-    /// Appends the bytes of a locked page that differ from its twin, which has them then. Returns
-    /// their number.
-    pub(super) fn take_update(&self, page: usize, updates: &mut Vec<Update>) -> usize {
+    /// Calls `changed` with the offset in the region and the bytes of each run in which a locked
+    /// page differs from its twin, which has them then. Returns the number of bytes.
+    pub(super) fn take_changes(&self, page: usize, mut changed: impl FnMut(u64, &[u8])) -> usize {
         let (mut now, mut twin) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
         let at = page * PAGE_BYTES;
         self.view.own().read(at, &mut now);
         self.twins.read(at, &mut twin);
-        let (mut changed_bytes, mut found) = (0, Vec::new());
+        let mut found = Vec::new();
         changes(&twin, &now, &mut found);
-        for change in found {
-            changed_bytes += change.len();
-            let offset = (at + change.start) as u64;
-            match updates.last_mut() {
-                Some(last)
-                    if last.region == self.number
-                        && last.offset + last.bytes.len() as u64 == offset =>
-                {
-                    last.bytes.extend_from_slice(&now[change]);
-                }
-                _ => updates.push(Update {
-                    region: self.number,
-                    offset,
-                    bytes: now[change].to_vec(),
-                }),
-            }
+        if found.is_empty() {
+            return 0;
         }
+        let (mut changed_bytes, mut blocks) = (0, 0_u64);
+        for range in found {
+            changed_bytes += range.len();
+            for block in range.start / BLOCK_BYTES..=(range.end - 1) / BLOCK_BYTES {
+                blocks |= 1 << block;
+            }
+            changed((at + range.start) as u64, &now[range]);
+        }
+        self.sharing.on_write(page, blocks);
         self.twins.write(at, &now);
         changed_bytes
+    }
+
+    /// Appends what [`Self::take_changes`] finds, joined with what stands before it. Returns the
+    /// number of bytes.
+    pub(super) fn take_update(&self, page: usize, updates: &mut Vec<Update>) -> usize {
+        self.take_changes(page, |offset, bytes| match updates.last_mut() {
+            Some(last)
+                if last.region == self.number
+                    && last.offset + last.bytes.len() as u64 == offset =>
+            {
+                last.bytes.extend_from_slice(bytes);
+            }
+            _ => updates.push(Update {
+                region: self.number,
+                offset,
+                bytes: bytes.to_vec(),
+            }),
+        })
     }
 
     pub(super) fn note(&self, pages: impl Iterator<Item = usize>) {

@@ -11,6 +11,9 @@
 //! intervals: | count (32) | count × ( writer (16), number (32), spans (32), spans × span ) |
 //! span:      | first (32) | count (32) |
 //! ```
+//!
+//! Intervals are numbered from 1. In the data of a barrier, one with the number 0 has the pages
+//! that its writer sends to all other nodes behind the exchange.
 
 use super::error::Malformed;
 use super::intervals::{Clock, Interval};

@@ -1,10 +1,10 @@
 //! The nodes of a job, as Wind reaches them.
 
 use super::Config;
-use crate::coherence::{DsmError, EncodedDiff, Fabric, Update};
+use crate::coherence::{Diffs, DsmError, EncodedDiff, Fabric, Update};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::node::Region;
-use kumi_wind::protocol::{Lost, Message, Operation, diff};
+use kumi_wind::protocol::{Lost, Message, Operation};
 use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -28,7 +28,6 @@ const LONG_BYTES: usize = 8 << 10;
 /// Wind's node, with the names of the other nodes of the job.
 pub struct WindFabric {
     node: Node,
-    me: usize,
     secret: Secret,
     /// Nodes by the addresses from which they may send.
     names: HashMap<SocketAddr, usize>,
@@ -68,7 +67,6 @@ impl WindFabric {
         Ok(Self {
             peers: peers.collect::<Result<_, _>>()?,
             node,
-            me,
             secret: config.secret,
             names: names.collect(),
             handled: AtomicU64::new(0),
@@ -130,8 +128,9 @@ impl WindFabric {
         move |error| self.lose(node, error.to_string())
     }
 
-    /// Waits until the others have what was sent to them, for at most `limit`.
-    pub fn drain(&self, limit: Duration) {
+    /// Waits until the others have what was sent to them, or would be lost.
+    pub fn drain(&self) {
+        let limit = self.loss_timeout;
         let began = Instant::now();
         for peer in self.peers.iter().flatten() {
             let left = limit.saturating_sub(began.elapsed());
@@ -225,8 +224,11 @@ impl Fabric for WindFabric {
             .partition(|update| update.bytes.len() >= LONG_BYTES);
         let mut puts = Vec::new();
         for (number, _) in &others {
-            let diffs = encode(&short, *number, self.diff_bytes_max());
-            self.start_puts(diffs, &mut puts)?;
+            let mut diffs = Diffs::new(self.diff_bytes_max());
+            for update in &short {
+                diffs.push(*number, update.region, update.offset, &update.bytes);
+            }
+            self.start_puts(diffs.parts, &mut puts)?;
         }
         for update in long {
             let place = self.place(update.region, update.offset);
@@ -248,7 +250,7 @@ impl Fabric for WindFabric {
     }
 
     fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError> {
-        debug_assert!(to != self.me && !message.is_empty());
+        debug_assert!(!message.is_empty(), "an empty message is a sign of life");
         let peer = self.peer(to)?;
         let message = Message::through(Class::Ordered, message);
         self.check()?;
@@ -272,35 +274,4 @@ impl Fabric for WindFabric {
             }
         }
     }
-}
-
-/// Returns diffs with the updates, for a node.
-fn encode(updates: &[Update], node: usize, bytes_max: usize) -> Vec<EncodedDiff> {
-    let mut diffs: Vec<EncodedDiff> = Vec::new();
-    for update in updates {
-        let mut rest = &update.bytes[..];
-        let mut offset = update.offset;
-        while !rest.is_empty() {
-            let fits = |part: &&mut EncodedDiff| {
-                part.region == update.region
-                    && part.runs.len() + diff::RUN_HEADER_BYTES < bytes_max
-                    && offset - part.offset <= u64::from(u32::MAX)
-            };
-            if diffs.last_mut().filter(fits).is_none() {
-                diffs.push(EncodedDiff {
-                    home: node,
-                    region: update.region,
-                    offset,
-                    runs: Vec::new(),
-                });
-            }
-            let Some(part) = diffs.last_mut() else { break };
-            let room = bytes_max - part.runs.len() - diff::RUN_HEADER_BYTES;
-            let (bytes, left) = rest.split_at(room.min(rest.len()));
-            diff::push_run((offset - part.offset) as u32, bytes, &mut part.runs);
-            offset += bytes.len() as u64;
-            rest = left;
-        }
-    }
-    diffs
 }

@@ -9,7 +9,7 @@
 
 mod fabric;
 mod faults;
-mod show;
+pub mod show;
 
 use crate::coherence::{Counts, DsmError, Member, PAGE_BYTES, Region};
 use crate::protocol::{Call, Placement, Updates};
@@ -91,7 +91,6 @@ struct Job {
     me: usize,
     nodes: usize,
     tier: Option<Tier>,
-    loss_timeout: Duration,
     member: Member<WindFabric, TrackedMemory>,
     /// Held during a call that all nodes make. Threads of a program take turns.
     calls: Mutex<()>,
@@ -102,7 +101,7 @@ struct Job {
 impl Drop for Job {
     fn drop(&mut self) {
         // Another node may wait for the last message, of a barrier that has ended here.
-        self.member.fabric().drain(self.loss_timeout);
+        self.member.fabric().drain();
     }
 }
 
@@ -163,7 +162,6 @@ impl Dsm {
             me,
             nodes,
             tier: config.tier,
-            loss_timeout: config.loss_timeout,
             member: Member::new(fabric, me, nodes),
             calls: Mutex::new(()),
             next_address: Mutex::new(FIRST_ADDRESS),

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 /// Pages of a kind that are listed for each region.
 const LISTED: usize = 5;
 
-/// Name of the member in what Wind's node shows.
+/// Name of the member with this state in what Wind's node shows.
 pub const MEMBER: &str = "shared_memory";
 
-pub fn state(job: &Job) -> Value {
+pub(super) fn state(job: &Job) -> Value {
     let regions = job.member.regions();
     let regions = regions.iter().map(|region| {
         let view = region.view();

@@ -36,8 +36,7 @@ pub enum Rung {
 /// Wait of a program for an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Waiting {
-    /// Polls for a moment and then sleeps; on a host with more threads than processors it sleeps at
-    /// once.
+    /// Polls for a moment and then sleeps. While it polls, it lets other threads run.
     #[default]
     Adaptive,
     /// Polls without end.
