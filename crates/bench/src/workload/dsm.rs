@@ -19,9 +19,9 @@ pub enum Measure {
     Barrier,
     /// Cost of a write that is found, and bytes that travel for it.
     Write,
-    /// Litmus tests of the memory model. The size is their number.
+    /// Litmus tests of the memory model.
     Litmus,
-    /// Jobs in which a node is killed. The size is their number.
+    /// Jobs in which a node is killed.
     Crash,
 }
 
@@ -37,12 +37,13 @@ impl Measure {
     }
 }
 
-/// Runs a measurement on the first `nodes` hosts.
+/// Runs a measurement on the first `nodes` hosts. `count` is the number of tests or jobs.
 pub fn measure(
     context: &Context<'_>,
     measure: Measure,
     nodes: Option<usize>,
     sizes_bytes: &[u64],
+    count: u64,
 ) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
     let is_dsm = matches!(running.variant, Variant::Dsm | Variant::DsmUpdated);
@@ -64,19 +65,15 @@ pub fn measure(
         measure.name()
     );
     if measure == Measure::Crash {
-        let jobs = sizes_bytes.first().copied().unwrap_or(1);
-        return crashes(context, nodes, if context.quick { 1 } else { jobs });
+        return crashes(context, nodes, if context.quick { 1 } else { count });
     }
     let _steering = wind::Steering::start(running)?;
     let _load = match target {
         Target::Computing => Some(wind::compute(running)?),
         _ => None,
     };
-    // Of tests that are counted, a hundredth.
-    let is_short = context.quick && measure == Measure::Litmus;
-    let shorten = |size: &u64| if is_short { size / 100 } else { *size };
-    let sizes = sizes_bytes.iter().map(|size| shorten(size).to_string());
-    let sizes: Vec<String> = sizes.collect();
+    let sizes: Vec<String> = sizes_bytes.iter().map(u64::to_string).collect();
+    let rounds = if context.quick { count / 100 } else { count }.to_string();
     let mut program = vec![running.hosts.kumi(), "workload", "dsm", measure.name()];
     if context.quick {
         program.push("--quick");
@@ -84,7 +81,7 @@ pub fn measure(
     if running.variant == Variant::DsmUpdated {
         program.push("--updated");
     }
-    program.extend(["--device", &running.device]);
+    program.extend(["--device", &running.device, "--rounds", &rounds]);
     program.extend(sizes.iter().map(String::as_str));
     let text = ranks::run(context, nodes, &[], &program, false)?;
     text.lines()
@@ -101,7 +98,9 @@ fn crashes(context: &Context<'_>, nodes: usize, jobs: u64) -> anyhow::Result<Vec
     for seed in 1..=jobs {
         let seed = seed.to_string();
         let device = &context.running.device;
-        let program = [kumi, "workload", "dsm", "crash", "--device", device, &seed];
+        let program = [
+            kumi, "workload", "dsm", "crash", "--device", device, "--seed", &seed,
+        ];
         let text = ranks::run(context, nodes, &[], &program, true)?;
         let mut noticed = 0;
         let mut add = |name: &str, count: f64| {

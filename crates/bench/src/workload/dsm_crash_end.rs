@@ -1,6 +1,5 @@
 //! A node that is killed at a random time. The others tell when their calls fail.
 
-use anyhow::Context as _;
 use kumi_command::outln;
 use kumi_dsm::coherence::DsmError;
 use kumi_dsm::protocol::Placement;
@@ -80,9 +79,4 @@ fn work(
     let others = (0..dsm.nodes()).filter(|node| word(*node).load(Ordering::Relaxed) != value);
     *wrong += others.count() as u32;
     dsm.barrier()
-}
-
-/// Returns the seed of the run from the arguments.
-pub fn seed(numbers: &[u64]) -> anyhow::Result<u64> {
-    numbers.first().copied().context("a seed is missing")
 }

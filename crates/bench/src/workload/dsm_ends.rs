@@ -39,7 +39,13 @@ pub struct Args {
     /// Interface on which the nodes reach each other
     #[arg(long)]
     device: Option<String>,
-    /// Bytes that are read or updated, rounds of litmus tests, or the seed of a crash
+    /// Litmus tests to run
+    #[arg(long, default_value_t = 0)]
+    rounds: u64,
+    /// Seed of a crash: the node that is killed, and when
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Bytes that are updated before a barrier
     sizes_bytes: Vec<u64>,
 }
 
@@ -68,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Measure::Litmus => litmus(&dsm, args),
         Measure::Crash => {
             // There is no common end.
-            return dsm_crash_end::run(&dsm, dsm_crash_end::seed(&args.sizes_bytes)?);
+            return dsm_crash_end::run(&dsm, args.seed);
         }
     }?;
     Ok(dsm.barrier()?)
@@ -153,8 +159,7 @@ fn writes(dsm: &Dsm, rounds: usize) -> anyhow::Result<()> {
 }
 
 fn litmus(dsm: &Dsm, args: &Args) -> anyhow::Result<()> {
-    let rounds = args.sizes_bytes.first().context("the rounds are missing")?;
-    let found = dsm_litmus_end::run(dsm, *rounds)?;
+    let found = dsm_litmus_end::run(dsm, args.rounds)?;
     if dsm.node() == 0 {
         outln!(
             "{}",

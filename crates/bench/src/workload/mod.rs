@@ -11,11 +11,11 @@ mod dsm_ends;
 mod dsm_litmus_end;
 mod ends;
 mod explained;
-mod fabric;
 pub mod flow;
 pub mod flow_ends;
 mod integrity;
 mod integrity_ends;
+mod libfabric;
 pub mod link_bytes;
 mod listener;
 pub mod mpi;
@@ -152,6 +152,9 @@ pub enum Workload {
         /// Bytes that are updated, or that a rival gets.
         #[serde(default)]
         sizes_bytes: Vec<u64>,
+        /// Litmus tests, or jobs in which a node is killed.
+        #[serde(default)]
+        count: u64,
     },
     /// `kumi topo discover`, compared with the actual network.
     Discover {
@@ -357,7 +360,7 @@ impl Workload {
                 match over {
                     Carrier::Tcp => pingpong::measure(context, sizes_bytes),
                     Carrier::Mpi => mpi::measure(context, sizes_bytes),
-                    Carrier::Fabric => fabric::measure(context, sizes_bytes),
+                    Carrier::Fabric => libfabric::measure(context, sizes_bytes),
                 }
             }
             Self::Burst {
@@ -396,7 +399,8 @@ impl Workload {
                 measure,
                 nodes,
                 sizes_bytes,
-            } => dsm::measure(context, *measure, *nodes, sizes_bytes),
+                count,
+            } => dsm::measure(context, *measure, *nodes, sizes_bytes, *count),
             Self::Discover { load_share } => Ok(vec![discovered::measure(context, *load_share)?]),
             Self::Simulated {
                 operation,

@@ -1,7 +1,7 @@
 //! Wind and its rivals: times of exchanges and goodput, size by size.
 
 use super::processors::bound;
-use super::{Context, Measurement, fabric, mpi, ucx};
+use super::{Context, Measurement, libfabric, mpi, ucx};
 use crate::hosts::COMMAND_SECONDS_MAX;
 use crate::hosts::background::Background;
 use crate::sample::Figures;
@@ -66,7 +66,7 @@ pub fn measure(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<Ve
     };
     let text = match running.variant {
         Variant::MpiOneSided | Variant::Oshmem => one_sided(context, traffic)?,
-        Variant::FabricTcp => return fabric::measure(context, traffic.sizes_bytes),
+        Variant::FabricTcp => return libfabric::measure(context, traffic.sizes_bytes),
         Variant::Ucx => return ucx::measure(context, traffic.sizes_bytes),
         Variant::Udp | Variant::UdpSpin | Variant::TcpSpin | Variant::Cubic => {
             raw(context, traffic)?
