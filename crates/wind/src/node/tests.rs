@@ -439,3 +439,26 @@ fn handler__run_by_the_nodes_thread__wakes_a_program_that_begins_to_wait() {
         );
     }
 }
+
+#[test]
+fn waits__of_several_threads_at_once__all_end() {
+    let (one, other, peer) = pair();
+    let region = other.register(1 << 16).unwrap();
+    let one = &one;
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (word, own) = (region.place(0), region.place(4_096 * (thread + 1)));
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    one.atomic(peer, word, Atomic::FetchAdd(1)).unwrap();
+                    one.post_put(peer, own, &[thread as u8; 3_000]).unwrap();
+                    one.flush(peer, LIMIT).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(region.memory().word(0).load(Ordering::Acquire), 2_000);
+    let mut copy = [0; 3_000];
+    region.memory().read(4_096 * 4, &mut copy);
+    assert_eq!(copy, [3; 3_000]);
+}

@@ -190,6 +190,28 @@ impl Node {
         Ok(started)
     }
 
+    /// Writes `bytes` at `place`, and does not wait until they are there: [`Node::flush`] does. If
+    /// too much waits for the peer, this waits for it.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn post_put(&self, peer: PeerId, place: Place, bytes: &[u8]) -> Result<(), WindError> {
+        let mut parts = self.put_parts(place, bytes).peekable();
+        while let Some((place, operation)) = parts.next() {
+            if parts.peek().is_none() {
+                return self.post(peer, place, operation);
+            }
+            let mut state = self.state_with_room(peer)?;
+            state.endpoint.operate(peer, place, operation)?;
+            for (place, operation) in parts.by_ref().take(PARTS_PER_CALL - 1) {
+                state.endpoint.operate(peer, place, operation)?;
+            }
+            self.receive_as_present(&mut state);
+            state.transmit(&self.shared.socket);
+        }
+        Ok(())
+    }
+
     /// Returns the most bytes of a put or of an encoded diff in one operation.
     pub fn operation_bytes_max(&self) -> usize {
         self.state().endpoint.operation_bytes_max()

@@ -151,7 +151,8 @@ struct Lead<'a>(&'a Shared);
 impl<'a> Lead<'a> {
     fn take(shared: &'a Shared) -> Option<Self> {
         let is_free = !shared.waiters.has_leader.swap(true, Ordering::Acquire);
-        is_free.then_some(Self(shared))
+        // Not `then_some`: a value that is made and not used would give up the lead of another one.
+        is_free.then(|| Self(shared))
     }
 }
 
