@@ -216,7 +216,21 @@ int kumi_wind_masked_store(const struct kumi_wind_node *node, uint32_t peer,
                            const struct kumi_wind_place *place, uint64_t mask, uint64_t value,
                            uint64_t *before, char *error, size_t error_bytes);
 
-/* Waits until every message to the peer has arrived. A negative limit means no limit. */
+/*
+ * Start a put, or an atomic operation (enum kumi_wind_atomic) whose result is not wanted.
+ * kumi_wind_flush waits for them. The memory may be used again when this returns. Operations that
+ * are started one after the other may be executed in any order. If too much waits for the peer,
+ * this waits for it.
+ */
+int kumi_wind_post_put(const struct kumi_wind_node *node, uint32_t peer, const struct kumi_wind_place *place,
+                       const void *data, size_t bytes, char *error, size_t error_bytes);
+int kumi_wind_post_atomic(const struct kumi_wind_node *node, uint32_t peer,
+                          const struct kumi_wind_place *place, int operation, uint64_t first, uint64_t second,
+                          char *error, size_t error_bytes);
+
+/*
+ * Waits until every message and operation to the peer has arrived. A negative limit means no limit.
+ */
 int kumi_wind_flush(const struct kumi_wind_node *node, uint32_t peer, int64_t limit_ms, char *error,
                     size_t error_bytes);
 

@@ -2,7 +2,8 @@
 //!
 //! [`Ranks`] is the network as the ranks of a job see it, with a plan cache. [`Work`] executes one
 //! rank plan and leaves the transport to its caller. [`group::Group`] also transports the bytes,
-//! over TCP. [`shared_memory`] is memory that the ranks share. `c` is the C interface of all.
+//! over TCP. [`shared_memory`] is memory that the ranks share, and
+//! [`wind_ranks`] reaches them by Wind alone. `c` is the C interface of all.
 
 #![deny(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod rank_plan;
 mod ranks;
 mod request;
 pub mod shared_memory;
+pub mod wind_ranks;
 mod work;
 
 /// Release and digest of the planner's sources. Libraries with equal versions make equal plans.

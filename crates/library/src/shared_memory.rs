@@ -1,6 +1,7 @@
 //! Memory that the ranks of a job share. The ranks find each other as those of a group do.
 
-use crate::group::{Config, Environment, GroupError, Listening, Transport, exchange};
+use crate::group::{Config, Environment, GroupError, Listening};
+use crate::wind_ranks::meet;
 use kumi_dsm::coherence::DsmError;
 use kumi_dsm::runtime::{Config as DsmConfig, Dsm};
 
@@ -13,17 +14,6 @@ pub enum JoinError {
     /// A rank does not answer.
     #[error(transparent)]
     Dsm(#[from] DsmError),
-}
-
-/// Opens a socket. Its card is what the other ranks need.
-///
-/// # Errors
-/// As [`Listening::new`].
-pub fn listen(config: Config) -> Result<Listening, GroupError> {
-    Listening::new(Config {
-        transport: Transport::Wind,
-        ..config
-    })
 }
 
 /// Joins the other ranks. Their cards are given by rank.
@@ -41,14 +31,6 @@ pub fn join(listening: Listening, rank: usize, cards: &[Vec<u8>]) -> Result<Dsm,
 /// # Errors
 /// A variable is missing or invalid, or other ranks do not arrive in time.
 pub fn from_environment(config: Config, environment: &Environment) -> Result<Dsm, JoinError> {
-    let start_timeout = config.start_timeout;
-    let secret = config.secret.clone();
-    let secret = secret.unwrap_or_else(|| environment.launcher.clone());
-    let listening = listen(config)?;
-    let cards = exchange(environment, &secret, &listening.card(), start_timeout);
-    let cards = cards.map_err(|error| GroupError::System {
-        operation: "cannot exchange the ranks' cards".to_owned(),
-        error,
-    })?;
+    let (listening, cards) = meet(config, environment)?;
     join(listening, environment.rank, &cards)
 }

@@ -1,9 +1,10 @@
 //! C interface of shared memory. `bindings/c/kumi_dsm.h` documents the functions.
 
 use super::group::{CConfig, config};
+use super::ranks::{copied_cards, kumi_ranks_listen};
 use super::write_message;
 use crate::group::{CARD_BYTES, Environment, GroupError, Listening, RANKS_MAX};
-use crate::shared_memory::{JoinError, from_environment, join, listen};
+use crate::shared_memory::{JoinError, from_environment, join};
 use kumi_dsm::coherence::DsmError;
 use kumi_dsm::protocol::{Placement, Updates};
 use kumi_dsm::runtime::{Dsm, SharedRegion};
@@ -97,20 +98,8 @@ pub unsafe extern "C" fn kumi_dsm_listen(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Listening {
-    // SAFETY: the caller guarantees it.
-    let listening = unsafe { config(settings) }.and_then(listen);
-    match listening {
-        Ok(listening) => {
-            // SAFETY: the caller guarantees the room.
-            unsafe { card.write(listening.card()) };
-            Box::into_raw(Box::new(listening))
-        }
-        Err(failure) => {
-            // SAFETY: the caller guarantees it.
-            unsafe { write_message(&failure, error, error_bytes) };
-            ptr::null_mut()
-        }
-    }
+    // SAFETY: the requirements are the same.
+    unsafe { kumi_ranks_listen(settings, card, error, error_bytes) }
 }
 
 /// See `kumi_dsm.h`.
@@ -135,8 +124,7 @@ pub unsafe extern "C" fn kumi_dsm_join(
     let dsm = match (usize::try_from(node), count) {
         (Ok(node), Some(count)) if node < count => {
             // SAFETY: the caller guarantees the cards.
-            let cards = unsafe { std::slice::from_raw_parts(cards, count) };
-            let cards: Vec<Vec<u8>> = cards.iter().map(|card| card.to_vec()).collect();
+            let cards = unsafe { copied_cards(cards, count) };
             join(listening, node, &cards)
         }
         _ => Err(JoinError::Dsm(DsmError::Argument(format!(

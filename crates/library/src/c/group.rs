@@ -151,7 +151,7 @@ pub(super) unsafe fn config(config: *const CConfig) -> Result<Config, GroupError
 ///
 /// # Safety
 /// `error` is null or has room for `error_bytes`.
-unsafe fn into_pointer<T, E: std::fmt::Display>(
+pub(super) unsafe fn into_pointer<T, E: std::fmt::Display>(
     result: Result<T, E>,
     error: *mut c_char,
     error_bytes: usize,

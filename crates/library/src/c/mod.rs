@@ -1,11 +1,13 @@
 //! The C interface: `bindings/c/kumi_coll.h` for plans, `bindings/c/kumi_group.h` for groups that
-//! execute them, `bindings/c/kumi_wind.h` for Wind, and `bindings/c/kumi_dsm.h` for shared memory.
+//! execute them, `bindings/c/kumi_wind.h` for Wind, `bindings/c/kumi_ranks.h` for ranks that it
+//! connects, and `bindings/c/kumi_dsm.h` for shared memory.
 
 #![allow(unsafe_code)]
 
 mod dsm;
 mod group;
 mod plans;
+mod ranks;
 mod spans;
 mod version;
 mod wind;

@@ -5,7 +5,9 @@ use super::{Failure, borrowed, class, copied, finish, limit};
 use crate::c::{text, write_message};
 use kumi_multilink::secure::{ClusterKey, parse_key_text};
 use kumi_sys::shared_memory::SharedMemory;
-use kumi_wind::{Atomic, LocalMemory, Message, Mode, Node, PeerId, Place, Region, Transfer};
+use kumi_wind::{
+    Atomic, LocalMemory, Message, Mode, Node, Operation, PeerId, Place, Region, Transfer,
+};
 use nix::libc::iovec;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -273,6 +275,71 @@ pub unsafe extern "C" fn kumi_wind_start_get(
     boxed(transfer, data.cast())
 }
 
+/// Returns the operation of an `enum kumi_wind_atomic`.
+fn atomic(operation: c_int, first: u64, second: u64) -> Option<Atomic> {
+    match operation {
+        0 => Some(Atomic::FetchAdd(first)),
+        1 => Some(Atomic::CompareSwap {
+            expected: first,
+            new: second,
+        }),
+        2 => Some(Atomic::Swap(first)),
+        3 => Some(Atomic::MaskedStore {
+            mask: first,
+            value: second,
+        }),
+        _ => None,
+    }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `place` a place, `data` has `bytes` bytes, and `error` room for
+/// `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_post_put(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    data: *const u8,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees all of them.
+    let (node, place, data) = unsafe { (&*node, (*place).into(), borrowed(data, bytes)) };
+    let result = node.post_put(PeerId(peer), place, data);
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(result.map_err(Failure::from), error, error_bytes) }
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node, `place` a place, and `error` has room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_post_atomic(
+    node: *const Node,
+    peer: u32,
+    place: *const CPlace,
+    operation: c_int,
+    first: u64,
+    second: u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let post = || -> Result<(), Failure> {
+        let atomic = atomic(operation, first, second)
+            .ok_or_else(|| Failure::Argument(format!("unknown atomic operation {operation}")))?;
+        // SAFETY: the caller guarantees both.
+        let (node, place) = unsafe { (&*node, (*place).into()) };
+        Ok(node.post(PeerId(peer), place, Operation::Atomic(atomic))?)
+    };
+    // SAFETY: the caller guarantees the room.
+    unsafe { finish(post(), error, error_bytes) }
+}
+
 /// See `kumi_wind.h`.
 ///
 /// # Safety
@@ -286,18 +353,8 @@ pub unsafe extern "C" fn kumi_wind_start_atomic(
     second: u64,
     before: *mut u64,
 ) -> *mut CTransfer {
-    let atomic = match operation {
-        0 => Atomic::FetchAdd(first),
-        1 => Atomic::CompareSwap {
-            expected: first,
-            new: second,
-        },
-        2 => Atomic::Swap(first),
-        3 => Atomic::MaskedStore {
-            mask: first,
-            value: second,
-        },
-        _ => return ptr::null_mut(),
+    let Some(atomic) = atomic(operation, first, second) else {
+        return ptr::null_mut();
     };
     // SAFETY: the caller guarantees it.
     let place = unsafe { *place }.into();
