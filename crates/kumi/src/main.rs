@@ -39,6 +39,8 @@ enum Command {
     Wind(kumi_placement::command::Args),
     /// Shows memory that processes on different machines share.
     Dsm(dsm::Args),
+    /// Runs an OpenSHMEM program over Wind, on this host or on several.
+    Oshrun(kumi_launch::Args),
     /// Runs a program, as one rank or alone, with the TCP of `kumi tcp up`.
     Run(run::Args),
     /// Runs a cluster on one machine: hosts as namespaces, emulated switches and WANs.
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Topo(args) => topo::run(&args),
         Command::Wind(args) => kumi_placement::command::run(&args),
         Command::Dsm(args) => dsm::run(&args),
+        Command::Oshrun(args) => kumi_launch::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Lab(args) => lab::run(args),
         #[cfg(feature = "bench")]

@@ -86,6 +86,13 @@ pub fn unblock_signals_in(command: &mut Command) {
     unsafe { command.pre_exec(unblock) };
 }
 
+/// Ends the program that `command` starts when the thread that starts it ends.
+pub fn end_with_parent(command: &mut Command) {
+    let follow = || Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?);
+    // SAFETY: between fork and exec, one system call. It allocates nothing and takes no lock.
+    unsafe { command.pre_exec(follow) };
+}
+
 /// Returns copies of the sockets that process `pid` has open. Sockets that may not be inspected are
 /// left out.
 pub fn sockets(pid: u32) -> Vec<OwnedFd> {

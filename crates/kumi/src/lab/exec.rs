@@ -43,7 +43,8 @@ pub struct RshArgs {
     command: Vec<String>,
 }
 
-/// Returns a command in a host, with an environment in which mpirun works by host name.
+/// Returns a command in a host, with an environment in which mpirun and `kumi oshrun` work by host
+/// name.
 fn enter(lab: Option<&str>, host: &str, program: &OsString) -> anyhow::Result<Command> {
     let roster = Roster::find(lab).map_err(lab_error)?;
     let program = program.to_string_lossy();
@@ -51,6 +52,7 @@ fn enter(lab: Option<&str>, host: &str, program: &OsString) -> anyhow::Result<Co
     let agent = format!("{} lab rsh", std::env::current_exe()?.display());
     command
         .env(LAB_VARIABLE, &roster.name)
+        .env("KUMI_AGENT", &agent)
         .env("OMPI_MCA_plm_rsh_agent", agent)
         // Ranks outnumber cores, so a rank that spins would keep the others from running.
         .env("OMPI_MCA_mpi_yield_when_idle", "1")
