@@ -27,17 +27,22 @@ test-torch: build ## Tests the backend with the current PyTorch of the package i
 	packaging/setup.sh --test-torch
 	bindings/tests/torch.sh
 
-build: ## The `kumi` binary, libkumi.so and the libfabric provider, in target/release.
+build: ## The `kumi` binary, libkumi.so, OpenSHMEM and the libfabric provider, in target/release.
 	packaging/setup.sh --build
 	cargo build --release --locked --package kumi --package kumi-library
 	ln -sf libkumi.so target/release/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
+	bindings/shmem/build.sh target/release
 	bindings/libfabric/build.sh target/release
 
 PREFIX ?= /usr/local
 install: ## The command, its library and headers, below PREFIX (/usr/local); after `make build`, as root.
 	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/kumi
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumi.so
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/kumi bindings/c/kumi_coll.h bindings/c/kumi_group.h bindings/c/kumi_wind.h bindings/c/kumi_dsm.h bindings/c/kumi_version.h
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/kumi bindings/c/kumi_coll.h bindings/c/kumi_group.h bindings/c/kumi_wind.h bindings/c/kumi_dsm.h bindings/c/kumi_ranks.h bindings/c/kumi_version.h bindings/shmem/include/shmem.h bindings/shmem/include/shmem_generic.h bindings/shmem/include/shmem_types.h
+	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/kumi-oshcc
+	ln -sf kumi-oshcc $(DESTDIR)$(PREFIX)/bin/kumi-oshc++
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumishmem.so
+	ln -sf libkumishmem.so $(DESTDIR)$(PREFIX)/lib/libkumishmem.so.1
 	ln -sf libkumi.so $(DESTDIR)$(PREFIX)/lib/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
 	[ ! -e target/release/libkumi-fi.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumi-fi.so
 	[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true

@@ -3,6 +3,7 @@
 mod groups;
 mod kernel;
 mod killed;
+mod shmem;
 
 use kumi_lab::Cluster;
 use kumi_wind::{Atomic, Config, Node, PeerId, Place, Rung, Seal, WindError, perf, random_epoch};
