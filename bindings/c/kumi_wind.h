@@ -122,6 +122,9 @@ struct kumi_wind_node *kumi_wind_open_trusted(const char *address,
 /* Returns 1 if the kernel of this host executes the operations of peers, and otherwise 0. */
 int kumi_wind_has_kernel(const struct kumi_wind_node *node);
 
+/* As above, for operations of this node that the kernel of the peer executes. */
+int kumi_wind_peer_has_kernel(const struct kumi_wind_node *node, uint32_t peer);
+
 /* Returns the UDP port of a node. */
 int kumi_wind_port(const struct kumi_wind_node *node);
 

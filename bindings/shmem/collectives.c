@@ -29,11 +29,12 @@ void team_sync(const char *call, const struct kumi_shmem_team *team)
 static void exchange(const char *call, const struct kumi_shmem_team *team, int round, const char *out,
                      char *in, size_t bytes)
 {
-    size_t at_once = letter_bytes_max(team);
-    for (size_t at = 0; at < bytes; at += at_once) {
-        size_t part = smaller(at_once, bytes - at);
-        send_letter(call, team, round, out + at, part);
-        receive_letter(call, team, round, in + at, part);
+    size_t at_once = letter_bytes_max(team), sent = 0;
+    for (size_t got = 0; got < bytes; got += smaller(at_once, bytes - got)) {
+        /* As many letters are on their way as the ring holds. */
+        for (; sent < bytes && sent < got + LETTERS_AHEAD * at_once; sent += smaller(at_once, bytes - sent))
+            send_letter(call, team, round, out + sent, smaller(at_once, bytes - sent));
+        receive_letter(call, team, round, in + got, smaller(at_once, bytes - got));
     }
 }
 
@@ -159,11 +160,43 @@ static void collect(const char *call, const struct kumi_shmem_team *team, char *
     team_sync(call, team);
 }
 
+/*
+ * Short blocks to all members travel together: a block for the member that is d further goes by the
+ * rounds whose bits are set in d (Bruck's algorithm).
+ */
+static void alltoall_short(const char *call, const struct kumi_shmem_team *team, char *dest,
+                           const char *source, size_t bytes)
+{
+    size_t count = (size_t)team->count, me = (size_t)team->me;
+    /* Blocks by the distance that they go, and those of one round. */
+    char *blocks = malloc(3 * count * bytes), *out = blocks + count * bytes, *in = out + count * bytes;
+    for (size_t distance = 0; distance < count; distance++)
+        memcpy(blocks + distance * bytes, source + (me + distance) % count * bytes, bytes);
+    for (int round = 0; 1ull << round < count; round++) {
+        size_t moved = 0;
+        for (size_t distance = 0; distance < count; distance++)
+            if (distance >> round & 1)
+                memcpy(out + moved++ * bytes, blocks + distance * bytes, bytes);
+        exchange(call, team, round, out, in, moved * bytes);
+        moved = 0;
+        for (size_t distance = 0; distance < count; distance++)
+            if (distance >> round & 1)
+                memcpy(blocks + distance * bytes, in + moved++ * bytes, bytes);
+    }
+    for (size_t distance = 0; distance < count; distance++)
+        memcpy(dest + (me + count - distance) % count * bytes, blocks + distance * bytes, bytes);
+    free(blocks);
+}
+
 static void alltoall(const char *call, const struct kumi_shmem_team *team, char *dest, const char *source,
                      size_t bytes)
 {
     if (bytes == 0)
         return;
+    if ((size_t)(team->count + 1) / 2 * bytes <= letter_bytes_max(team)) {
+        alltoall_short(call, team, dest, source, bytes);
+        return;
+    }
     char *place = dest + (size_t)team->me * bytes;
     for (int next = 1; next < team->count; next++) {
         int member = (team->me + next) % team->count;

@@ -111,8 +111,7 @@ static void print_info(void)
                 "execute puts and gets\n");
     if (getenv("SHMEM_DEBUG") != NULL || getenv("SMA_DEBUG") != NULL)
         fprintf(stderr, "kumishmem: %d PEs; heap %zu MiB; %s executes the operations of other PEs\n",
-                job.count, job.heap.bytes >> 20,
-                job.node != NULL && kumi_wind_has_kernel(job.node) ? "the kernel" : "a thread");
+                job.count, job.heap.bytes >> 20, job.has_kernel ? "the kernel" : "a thread");
 }
 
 /* A program that ends without shmem_finalize, as those with start_pes do. */
@@ -137,6 +136,7 @@ PUBLIC int shmem_init_thread(int requested, int *provided)
         job.count = kumi_ranks_count(job.ranks);
         job.me = kumi_ranks_rank(job.ranks);
         job.node = kumi_ranks_node(job.ranks);
+        job.has_kernel = kumi_wind_has_kernel(job.node) != 0;
         job.peers = calloc((size_t)job.count, sizeof *job.peers);
         for (int pe = 0; pe < job.count; pe++)
             job.peers[pe] = kumi_ranks_peer(job.ranks, pe);
@@ -146,8 +146,6 @@ PUBLIC int shmem_init_thread(int requested, int *provided)
     create_segments(job.own_bytes, heap_bytes);
     heap_start(job.heap.base + job.own_bytes, job.heap.bytes - job.own_bytes);
     contexts_start();
-    if (job.node != NULL)
-        exchange_segments();
     job.thread_level = requested;
     job.is_leaving = job.is_ending = false;
     job.is_started = true;

@@ -32,6 +32,8 @@ struct job {
     struct kumi_ranks *ranks;
     struct kumi_wind_node *node;
     uint32_t *peers;
+    /* The kernel executes operations of other PEs here. */
+    bool has_kernel;
     struct segment heap, statics;
     /* The program's part of the heap begins after the library's own. */
     size_t own_bytes;
@@ -56,7 +58,6 @@ void leave_launcher(void);
 
 /* symmetric.c */
 void create_segments(size_t own_bytes, size_t heap_bytes);
-void exchange_segments(void);
 void free_segments(void);
 bool is_symmetric(const void *at, size_t bytes);
 /* Returns the place of a symmetric object at a PE. Fails if the object is not symmetric. */

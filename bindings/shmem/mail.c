@@ -19,7 +19,7 @@
 #include "job.h"
 #include "team.h"
 
-enum { SLOTS = 4, TEAM_SLOT_BYTES = 1040, PAIR_SLOT_BYTES = 128 };
+enum { SLOTS = LETTERS_AHEAD, TEAM_SLOT_BYTES = 1040, PAIR_SLOT_BYTES = 128 };
 
 /* Letters of a generation have numbers below the next one: 10^12 of them. */
 enum { GENERATION_SHIFT = 40 };
@@ -117,12 +117,22 @@ static struct box *box_of(const struct kumi_shmem_team *team, int round, int pe)
     return is_active_set(team) ? &pair_boxes[pe] : &team_boxes[team->index][round];
 }
 
+/*
+ * Writes to a PE's memory: by its kernel, or by a message, which has no answer but an
+ * acknowledgement.
+ */
 static void post(const char *call, int pe, size_t offset, const void *data, size_t bytes)
 {
     char error[256];
     struct kumi_wind_place place = own_place(offset, pe);
-    check(call, pe, kumi_wind_post_put(job.node, job.peers[pe], &place, data, bytes, error, sizeof error),
-          error);
+    uint32_t peer = job.peers[pe];
+    int outcome;
+    if (kumi_wind_peer_has_kernel(job.node, peer))
+        outcome = kumi_wind_post_put(job.node, peer, &place, data, bytes, error, sizeof error);
+    else
+        outcome = kumi_wind_send_to(job.node, peer, KUMI_WIND_UNORDERED, KUMI_WIND_DIRECT_MAP, &place, NULL,
+                                    0, data, bytes, error, sizeof error);
+    check(call, pe, outcome, error);
 }
 
 void send_letter(const char *call, const struct kumi_shmem_team *team, int round, const void *data,

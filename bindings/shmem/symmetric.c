@@ -15,14 +15,19 @@
  */
 enum { STATICS_REGION = 0x53480000 };
 
-/* Time in which all PEs send their places, in ms. */
-enum { PLACES_LIMIT_MS = 60000 };
+/* Time in which all PEs introduce themselves, in ms. */
+enum { START_LIMIT_MS = 60000 };
 
-/* First message of a PE to each other one. */
+/*
+ * A PE introduces itself to each other one twice: when it is reachable, and with the places of its
+ * memory. In between, a daemon may be busy for seconds with the heaps of all PEs of a host, and one
+ * that is not yet reachable for so long would be taken for lost.
+ */
 struct introduction {
     uint64_t magic;
     int32_t pe;
-    int32_t count;
+    /* Whether it has the places. */
+    int32_t has_places;
     uint64_t heap_bytes;
     uint64_t own_bytes;
     uint64_t statics_bytes;
@@ -57,64 +62,14 @@ static struct kumi_wind_place *new_places(void)
     return calloc((size_t)job.count, sizeof(struct kumi_wind_place));
 }
 
-void create_segments(size_t own_bytes, size_t heap_bytes)
+/* Sends an introduction to all other PEs. */
+static void introduce(const char *call, bool has_places)
 {
-    char error[256] = "";
-    job.heap =
-        (struct segment){.bytes = own_bytes + ((heap_bytes + 4095) & ~(size_t)4095), .places = new_places()};
-    job.statics = (struct segment){.places = new_places()};
-    dl_iterate_phdr(find_statics, &job.statics);
-    if (job.node == NULL) {
-        job.heap.base = mmap(NULL, job.heap.bytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (job.heap.base == MAP_FAILED)
-            fail("shmem_init", "cannot map a heap of %zu bytes: %m", job.heap.bytes);
-        return;
-    }
-    job.heap.region =
-        kumi_wind_region_new(job.node, job.heap.bytes, &job.heap.places[job.me], error, sizeof error);
-    if (job.heap.region == NULL)
-        fail("shmem_init", "cannot create a heap of %zu bytes: %s", job.heap.bytes, error);
-    job.heap.base = kumi_wind_region_memory(job.heap.region);
-    if (job.statics.bytes == 0)
-        return;
-    uint8_t secret[KUMI_WIND_SECRET_BYTES];
-    kumi_ranks_secret(job.ranks, secret);
-    struct kumi_wind_place *place = &job.statics.places[job.me];
-    place->region = STATICS_REGION;
-    kumi_wind_region_key(secret, STATICS_REGION, place->key);
-    explicit_bzero(secret, sizeof secret);
-    job.statics.region =
-        kumi_wind_region_borrow(job.node, job.statics.base, job.statics.bytes, place, error, sizeof error);
-    if (job.statics.region == NULL)
-        fail("shmem_init", "cannot register the static variables: %s", error);
-}
-
-/* Compares a PE with this one, and notes its places. */
-static void introduce(const struct introduction *other, const struct introduction *own)
-{
-    static const char *call = "shmem_init";
-    if (other->heap_bytes != own->heap_bytes)
-        fail(
-            call,
-            "PE %d has a heap of %llu bytes and this one of %llu: expected the same SHMEM_SYMMETRIC_SIZE on all PEs",
-            other->pe, (unsigned long long)(other->heap_bytes - other->own_bytes),
-            (unsigned long long)(own->heap_bytes - own->own_bytes));
-    if (other->statics_bytes != own->statics_bytes)
-        fail(call, "PE %d runs another program: its static variables have %llu bytes, those of this one %llu",
-             other->pe, (unsigned long long)other->statics_bytes, (unsigned long long)own->statics_bytes);
-    job.heap.places[other->pe] = other->heap;
-    job.statics.places[other->pe] = other->statics;
-}
-
-void exchange_segments(void)
-{
-    static const char *call = "shmem_init";
     char error[256];
     struct introduction own = {
         .magic = MAGIC,
         .pe = job.me,
-        .count = job.count,
+        .has_places = has_places,
         .heap_bytes = job.heap.bytes,
         .own_bytes = job.own_bytes,
         .statics_bytes = job.statics.bytes,
@@ -127,37 +82,117 @@ void exchange_segments(void)
                   kumi_wind_send(job.node, job.peers[pe], KUMI_WIND_ORDERED, &own, sizeof own, error,
                                  sizeof error),
                   error);
-    bool *is_known = calloc((size_t)job.count, sizeof *is_known);
-    int64_t limit_ns = now_ns() + PLACES_LIMIT_MS * 1000000ll;
-    for (int known = 1; known < job.count;) {
+}
+
+/* Number of introductions that have arrived from each PE. */
+static unsigned char *introductions;
+
+/* Compares another PE with this one, and notes its places. */
+static void meet(const char *call, const struct introduction *other)
+{
+    if (other->heap_bytes != job.heap.bytes)
+        fail(
+            call,
+            "PE %d has a heap of %llu bytes and this one of %zu: expected the same SHMEM_SYMMETRIC_SIZE on all PEs",
+            other->pe, (unsigned long long)(other->heap_bytes - other->own_bytes),
+            job.heap.bytes - job.own_bytes);
+    if (other->statics_bytes != job.statics.bytes)
+        fail(call, "PE %d runs another program: its static variables have %llu bytes, those of this one %zu",
+             other->pe, (unsigned long long)other->statics_bytes, job.statics.bytes);
+    if (other->has_places) {
+        job.heap.places[other->pe] = other->heap;
+        job.statics.places[other->pe] = other->statics;
+    }
+    introductions[other->pe]++;
+}
+
+/* Fails for a PE that is lost, or late. */
+static void check_missing(const char *call, int wanted, bool is_late)
+{
+    char error[256];
+    for (int pe = 0; pe < job.count; pe++) {
+        if (pe == job.me || introductions[pe] >= wanted)
+            continue;
+        int outcome = kumi_wind_check(job.node, job.peers[pe], error, sizeof error);
+        check(call, pe, outcome == KUMI_WIND_LOST ? outcome : KUMI_WIND_DONE, error);
+        if (is_late)
+            fail(call, "PE %d did not start within %d s", pe, START_LIMIT_MS / 1000);
+    }
+}
+
+static int met(int wanted)
+{
+    int met = 1;
+    for (int pe = 0; pe < job.count; pe++)
+        met += pe != job.me && introductions[pe] >= wanted;
+    return met;
+}
+
+/* Waits until `wanted` introductions of each PE have arrived. */
+static void await_introductions(const char *call, int wanted)
+{
+    int64_t limit_ns = now_ns() + START_LIMIT_MS * 1000000ll;
+    while (met(wanted) < job.count) {
         int64_t left_ms = (limit_ns - now_ns()) / 1000000;
         /* In parts, to notice a PE that is lost. */
         struct kumi_wind_message *message = kumi_wind_receive(job.node, left_ms < 300 ? left_ms : 300);
         if (message == NULL) {
-            for (int pe = 0; pe < job.count; pe++) {
-                if (pe == job.me || is_known[pe])
-                    continue;
-                int outcome = kumi_wind_check(job.node, job.peers[pe], error, sizeof error);
-                check(call, pe, outcome == KUMI_WIND_LOST ? outcome : KUMI_WIND_DONE, error);
-                if (left_ms <= 0)
-                    fail(call, "PE %d did not start within %d s", pe, PLACES_LIMIT_MS / 1000);
-            }
+            check_missing(call, wanted, left_ms <= 0);
             continue;
         }
         struct introduction other;
         if (message->data_bytes == sizeof other) {
             memcpy(&other, message->data, sizeof other);
-            bool is_valid =
-                other.magic == MAGIC && other.pe >= 0 && other.pe < job.count && other.pe != job.me;
-            if (is_valid && !is_known[other.pe]) {
-                introduce(&other, &own);
-                is_known[other.pe] = true;
-                known++;
-            }
+            if (other.magic == MAGIC && other.pe >= 0 && other.pe < job.count && other.pe != job.me)
+                meet(call, &other);
         }
         kumi_wind_message_free(message);
     }
-    free(is_known);
+}
+
+static void register_statics(const char *call)
+{
+    char error[256];
+    uint8_t secret[KUMI_WIND_SECRET_BYTES];
+    kumi_ranks_secret(job.ranks, secret);
+    struct kumi_wind_place *place = &job.statics.places[job.me];
+    place->region = STATICS_REGION;
+    kumi_wind_region_key(secret, STATICS_REGION, place->key);
+    explicit_bzero(secret, sizeof secret);
+    job.statics.region =
+        kumi_wind_region_borrow(job.node, job.statics.base, job.statics.bytes, place, error, sizeof error);
+    if (job.statics.region == NULL)
+        fail(call, "cannot register the static variables: %s", error);
+}
+
+void create_segments(size_t own_bytes, size_t heap_bytes)
+{
+    static const char *call = "shmem_init";
+    char error[256] = "";
+    job.heap =
+        (struct segment){.bytes = own_bytes + ((heap_bytes + 4095) & ~(size_t)4095), .places = new_places()};
+    job.statics = (struct segment){.places = new_places()};
+    dl_iterate_phdr(find_statics, &job.statics);
+    if (job.node == NULL) {
+        job.heap.base = mmap(NULL, job.heap.bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (job.heap.base == MAP_FAILED)
+            fail(call, "cannot map a heap of %zu bytes: %m", job.heap.bytes);
+        return;
+    }
+    introductions = calloc((size_t)job.count, sizeof *introductions);
+    introduce(call, false);
+    await_introductions(call, 1);
+    job.heap.region =
+        kumi_wind_region_new(job.node, job.heap.bytes, &job.heap.places[job.me], error, sizeof error);
+    if (job.heap.region == NULL)
+        fail(call, "cannot create a heap of %zu bytes: %s", job.heap.bytes, error);
+    job.heap.base = kumi_wind_region_memory(job.heap.region);
+    if (job.statics.bytes > 0)
+        register_statics(call);
+    introduce(call, true);
+    await_introductions(call, 2);
+    free(introductions);
 }
 
 void free_segments(void)

@@ -4,7 +4,7 @@ use super::multicast::{Ending, Multicasts};
 use super::regions::RegionTable;
 use super::{Received, Shared, WindError};
 use crate::kernel::{Client, KernelWindow, Open};
-use crate::protocol::wire::is_get;
+use crate::protocol::wire::is_repeated_get;
 use crate::protocol::{
     Config, Endpoint, Event, Lost, MessageId, Operation, PeerId, Place, Refused, Rejected,
 };
@@ -311,9 +311,8 @@ impl State {
         }
     }
 
-    /// Fills the batch with datagrams to one peer, or with one get. All have the length of the
-    /// first, except the
-    /// last one, which may be shorter. Returns the peer's address and that length.
+    /// Fills the batch with datagrams to one peer, or with one get that is sent again. All have the
+    /// length of the first, except the last one, which may be shorter. Returns the peer's address and that length.
     fn fill_batch(&mut self, now_ns: u64) -> Option<(SocketAddr, usize)> {
         self.batch.clear();
         let target = match self.next.take() {
@@ -324,7 +323,7 @@ impl State {
             None => self.endpoint.poll_transmit(now_ns, &mut self.batch)?,
         };
         let segment_bytes = self.batch.len();
-        if is_get(&self.batch) {
+        if is_repeated_get(&self.batch) {
             return Some((target, segment_bytes));
         }
         for _ in 1..BATCH_DATAGRAMS_MAX {
@@ -336,7 +335,7 @@ impl State {
                 break;
             };
             let bytes = self.batch.len() - start;
-            if to != target || bytes > segment_bytes || is_get(&self.batch[start..]) {
+            if to != target || bytes > segment_bytes || is_repeated_get(&self.batch[start..]) {
                 self.next = Some((to, self.batch.split_off(start)));
                 break;
             }

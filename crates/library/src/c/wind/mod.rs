@@ -195,6 +195,16 @@ pub unsafe extern "C" fn kumi_wind_has_kernel(node: *const Node) -> c_int {
 /// # Safety
 /// `node` is a node.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_wind_peer_has_kernel(node: *const Node, peer: u32) -> c_int {
+    // SAFETY: the caller guarantees it.
+    unsafe { &*node }.peer_has_kernel(PeerId(peer)).into()
+}
+
+/// See `kumi_wind.h`.
+///
+/// # Safety
+/// `node` is a node.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_wind_port(node: *const Node) -> c_int {
     // SAFETY: the caller guarantees it.
     let address = unsafe { &*node }.local_address();

@@ -23,6 +23,9 @@ const HEAD_BYTES: usize = HEADER_BYTES + OPERATION_HEAD_BYTES + REQUEST_TAG_BYTE
 /// A window has room for this number of rows, so that responses still pace the packets.
 const ROWS_PER_WINDOW: u64 = 4;
 
+/// Time since the last packet after which a request is alone, in ns: it waits for no others.
+const LONE_NS: u64 = 50_000;
+
 /// Result of a request: its number, and the bytes.
 pub type Answered = (u64, Result<Vec<u8>, Refused>);
 
@@ -108,6 +111,20 @@ impl Sender {
         self.recovery.is_unanswered(now_ns, limit_ns)
     }
 
+    /// Returns whether a request that was just submitted should be sent at once: nothing is in
+    /// flight, whose response would send it; or nothing was sent for a while; or a row is complete.
+    pub fn is_worth_sending(&self, now_ns: u64) -> bool {
+        let waiting = self.open.next() - self.unsent;
+        self.recovery.in_flight_bytes() == 0
+            || waiting > QUIET_MAX
+            || now_ns >= self.recovery.eliciting_at_ns() + LONE_NS
+    }
+
+    /// Returns whether requests wait to be sent for the first time.
+    pub fn has_unsent(&self) -> bool {
+        self.unsent < self.open.next()
+    }
+
     /// Appends the next request to `out`. Returns false if none may be sent now.
     pub fn poll_transmit(
         &mut self,
@@ -171,6 +188,8 @@ impl Sender {
         let mut flags = Flags::default();
         let open = self.open.get(number);
         let Some(open) = open.filter(|_| self.may_summarize(number)) else {
+            // A get has no summary. The flag says that it is sent again.
+            flags.wants_summary = !is_first;
             return flags;
         };
         let operation = &open.request.operation;

@@ -35,7 +35,17 @@ impl Session {
     /// [`LONE_NS`]; or enough waits for a batch that the window takes. Acknowledgements send
     /// smaller ones.
     pub fn is_worth_sending(&self, is_stream: bool, now_ns: u64) -> bool {
+        let requests = self
+            .requests
+            .as_ref()
+            .filter(|requests| requests.has_unsent());
+        if requests.is_some_and(|requests| requests.is_worth_sending(now_ns)) {
+            return true;
+        }
         let in_flight_bytes = self.recovery.in_flight_bytes();
+        if requests.is_some() && self.outbox.waiting_bytes() == 0 {
+            return false;
+        }
         let has_room = self.room_in_window_bytes() >= CALL_BYTES.min(self.window.bytes() / 2);
         let call_bytes = if is_stream {
             STREAM_CALL_BYTES

@@ -15,7 +15,7 @@ pub use record::{
 };
 pub use request::{
     Authenticator, REQUEST_TAG_BYTES, Request, Response, TagKey, emit_request, emit_response,
-    is_get, parse_request, parse_response,
+    is_repeated_get, parse_request, parse_response,
 };
 
 pub use segment::{Before, Segment};

@@ -7,6 +7,7 @@
 //!
 //! The tag is SipHash-2-4 of everything before it, little-endian. A plain session has none.
 
+use super::WANTS_SUMMARY;
 use super::record::{Answer, Record, Summary, parse_records};
 use super::{HEADER_BYTES, Header, Kind};
 use crate::protocol::model::{Operation, Place};
@@ -95,14 +96,18 @@ pub fn emit_request(
     authenticator.append(start, out);
 }
 
-/// Returns whether a packet is a request whose response fills a packet: a get. It must not be
-/// coalesced with others, because the kernel of the target then has one packet for all responses.
-pub fn is_get(packet: &[u8]) -> bool {
+/// Returns whether a packet must not be coalesced with others: a get that is sent again. Where
+/// super-packets pass, the kernel of the target has one packet for all responses to several gets,
+/// and leaves them to the program, which may be stopped.
+pub fn is_repeated_get(packet: &[u8]) -> bool {
     const GET: u8 = 2;
     let is_request = packet
         .first()
         .is_some_and(|byte| byte >> 4 == Kind::Request as u8);
-    is_request && packet.get(HEADER_BYTES + 1) == Some(&GET)
+    let is_repeated = packet
+        .get(1)
+        .is_some_and(|flags| flags & WANTS_SUMMARY != 0);
+    is_request && is_repeated && packet.get(HEADER_BYTES + 1) == Some(&GET)
 }
 
 /// Parses an authentic request. `None` for a forged or malformed one.
@@ -202,7 +207,7 @@ mod tests {
         let mut packet = Vec::new();
         emit_request(header(Kind::Request), &request, &authenticator, &mut packet);
         assert_eq!(parse_request(&packet, &authenticator), Some(request));
-        assert!(!is_get(&packet) && !is_get(&[0x51]));
+        assert!(!is_repeated_get(&packet) && !is_repeated_get(&[0x51]));
         let sent = Response {
             answers: vec![Answer {
                 operation: 7,
@@ -251,7 +256,10 @@ mod tests {
         let mut packet = Vec::new();
         emit_request(header(Kind::Request), &request, &authenticator, &mut packet);
         assert_eq!(packet.len(), 56);
-        assert!(is_get(&packet));
+        assert!(!is_repeated_get(&packet));
+        packet[1] |= WANTS_SUMMARY;
+        assert!(is_repeated_get(&packet));
+        packet[1] = 0;
         assert_eq!(parse_request(&packet, &authenticator), Some(request));
     }
 }
