@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(300);
 const SIGN_OF_LIFE: [u8; 0] = [];
 
 /// Shortest update that goes to all nodes as one put. Shorter ones share datagrams with others.
-const LONG_BYTES: usize = 8 << 10;
+const LONG_BYTES: usize = 4 << 10;
 
 /// Wind's node, with the names of the other nodes of the job.
 pub struct WindFabric {

@@ -218,7 +218,7 @@ impl Node {
     }
 
     /// Starts operations, whose numbers it adds to `started`, and sends them together.
-    fn start_batch(
+    pub(super) fn start_batch(
         &self,
         peer: PeerId,
         batch: impl Iterator<Item = (Place, Operation)>,

@@ -27,11 +27,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Weak;
 use std::time::Instant;
-use ways::{Way, Ways};
+use ways::{RELAY_BYTES_MIN, Way, Ways};
 
-/// Length of a put from which on it takes one of the ways, in bytes. Below, a put to each peer
-/// takes less time than the way through all of them.
-const SPREAD_BYTES_MIN: usize = 8 * CHUNK_BYTES;
+/// Length of a put from which on ways are compared, in bytes. Below, it is put to each peer.
+const COMPARED_BYTES_MIN: usize = 4 << 10;
 
 /// Puts to many peers, of this node and of others.
 pub struct Multicasts {
@@ -89,14 +88,15 @@ impl Multicasts {
 impl Node {
     /// Writes `bytes` at a place of each peer, and waits until they are in the memory of all. Long
     /// data goes by IP multicast, or is passed on from each peer to the next one in the given
-    /// order; either way, a link carries it once.
+    /// order; either way, a link carries it once. Shorter data goes by IP multicast, or is put to
+    /// each peer.
     ///
     /// # Errors
     /// As [`Self::put`], of the first peer that fails. The others have the bytes.
     pub fn put_to_all(&self, targets: &[(PeerId, Place)], bytes: &[u8]) -> Result<(), WindError> {
         let all = (0..bytes.len().div_ceil(CHUNK_BYTES) as u32).collect();
         let peers: BTreeSet<PeerId> = targets.iter().map(|(peer, _)| *peer).collect();
-        let is_long = bytes.len() >= SPREAD_BYTES_MIN;
+        let is_long = bytes.len() >= COMPARED_BYTES_MIN;
         // A peer with two places is no member of a group, and would get chunks from two sides.
         if !is_long || peers.len() != targets.len() || !(2..=TARGETS_MAX).contains(&peers.len()) {
             return self.put_chunks(targets, bytes, all);
@@ -122,6 +122,11 @@ impl Node {
             }
         }
         let began = Instant::now();
+        if bytes.len() < RELAY_BYTES_MIN {
+            self.put_chunks(targets, bytes, all)?;
+            self.record(&peers, Way::Each, bytes.len(), began);
+            return Ok(());
+        }
         let unplaced = self.put_by_relay(targets, bytes)?;
         if unplaced.is_empty() {
             self.record(&peers, Way::Relay, bytes.len(), began);
@@ -147,18 +152,20 @@ impl Node {
         for number in numbers {
             let start = number as usize * CHUNK_BYTES;
             let data = &bytes[start..bytes.len().min(start + CHUNK_BYTES)];
-            for (index, part) in data.chunks(part_bytes).enumerate() {
-                for (peer, place) in targets {
-                    if failed.contains_key(peer) {
-                        continue;
-                    }
+            for (peer, place) in targets {
+                if failed.contains_key(peer) {
+                    continue;
+                }
+                // The parts to one peer share system calls.
+                let parts = data.chunks(part_bytes).enumerate().map(|(index, part)| {
                     let at = place.plus((start + index * part_bytes) as u64);
-                    let room = self.wait_for_room(*peer);
-                    let put = Operation::Put(part.to_vec());
-                    match room.and_then(|()| self.start(*peer, at, put)) {
-                        Ok(operation) => started.push((*peer, operation)),
-                        Err(error) => drop(failed.insert(*peer, error)),
-                    }
+                    (at, Operation::Put(part.to_vec()))
+                });
+                let mut numbers = Vec::new();
+                let outcome = self.start_batch(*peer, parts, &mut numbers);
+                started.extend(numbers.into_iter().map(|number| (*peer, number)));
+                if let Err(error) = outcome {
+                    failed.insert(*peer, error);
                 }
             }
         }

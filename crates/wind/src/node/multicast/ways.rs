@@ -1,5 +1,6 @@
 //! Choice of the way of a put to many peers, by the rates that were measured.
 
+use super::relay::CHUNK_BYTES;
 use crate::protocol::{Multicast, PeerId};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -23,9 +24,15 @@ const UNHEARD_NS_MAX: u64 = 3_600_000_000_000;
 /// Sets of peers that are remembered.
 const KNOWN_MAX: usize = 256;
 
-/// Way of long data to many peers.
+/// Length below which the other way beside IP multicast is a put to each peer, in bytes: a relay
+/// passes chunks on, of which short data has too few.
+pub const RELAY_BYTES_MIN: usize = 8 * CHUNK_BYTES;
+
+/// Way of data to many peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
+    /// A put to each peer.
+    Each,
     /// From peer to peer.
     Relay,
     /// By IP multicast.
@@ -35,7 +42,8 @@ pub enum Way {
 /// Rates of a set of peers and a length, in bytes per s; `None` before the first put.
 #[derive(Debug, Clone, Default)]
 struct Known {
-    relay: Option<f64>,
+    /// From peer to peer, or to each.
+    other: Option<f64>,
     network: Option<f64>,
     puts: u32,
 }
@@ -92,10 +100,15 @@ impl Ways {
     /// Returns the way of a put of `bytes` bytes.
     pub fn choose(&mut self, peers: &[PeerId], bytes: usize, now_ns: u64) -> Way {
         let is_unheard = |unheard: &Unheard| now_ns < unheard.until_ns;
+        let other = if bytes < RELAY_BYTES_MIN {
+            Way::Each
+        } else {
+            Way::Relay
+        };
         if self.policy == Multicast::Relay
             || self.unheard.get(&digest(peers)).is_some_and(is_unheard)
         {
-            return Way::Relay;
+            return other;
         }
         if self.policy == Multicast::Network {
             return Way::Network;
@@ -105,30 +118,36 @@ impl Ways {
         }
         let known = self.known.entry(key(peers, bytes)).or_default();
         known.puts = known.puts.wrapping_add(1);
-        let (Some(relay), Some(network)) = (known.relay, known.network) else {
+        let (Some(other_rate), Some(network)) = (known.other, known.network) else {
             return match known.network {
                 None => Way::Network,
-                Some(_) => Way::Relay,
+                Some(_) => other,
             };
         };
-        let ratio = (relay / network).max(network / relay);
+        let ratio = (other_rate / network).max(network / other_rate);
         let every = if ratio > RATIO_MAX {
             TRIED_RARELY
         } else {
             TRIED_EVERY
         };
-        let is_network = (network >= relay) != (known.puts % every == 0);
-        if is_network { Way::Network } else { Way::Relay }
+        let is_network = (network >= other_rate) != (known.puts % every == 0);
+        if is_network { Way::Network } else { other }
     }
 
     /// Takes the rate of a put, in bytes per s.
     pub fn record(&mut self, peers: &[PeerId], bytes: usize, way: Way, rate: f64) {
         let known = self.known.entry(key(peers, bytes)).or_default();
-        let (known, count) = match way {
-            Way::Relay => (&mut known.relay, &mut self.counts.relay),
-            Way::Network => (&mut known.network, &mut self.counts.network),
+        let known = match way {
+            Way::Each => &mut known.other,
+            Way::Relay => {
+                self.counts.relay += 1;
+                &mut known.other
+            }
+            Way::Network => {
+                self.counts.network += 1;
+                &mut known.network
+            }
         };
-        *count += 1;
         *known = Some(known.map_or(rate, |before| (before + rate) / 2.0));
         if way == Way::Network {
             self.unheard.remove(&digest(peers));
@@ -170,6 +189,18 @@ mod tests {
         assert_eq!(relays, 2, "{chosen:?}");
         // Another length is measured by itself.
         assert_eq!(ways.choose(&PEERS, 64 * BYTES, 0), Way::Network);
+    }
+
+    #[test]
+    fn ways__of_short_data__are_the_group_and_a_put_to_each() {
+        let mut ways = Ways::new(Multicast::Auto);
+        for (way, rate) in [(Way::Network, 20.0), (Way::Each, 30.0)] {
+            assert_eq!(ways.choose(&PEERS, RELAY_BYTES_MIN - 1, 0), way);
+            ways.record(&PEERS, RELAY_BYTES_MIN - 1, way, rate);
+        }
+        assert_eq!(ways.choose(&PEERS, RELAY_BYTES_MIN - 1, 0), Way::Each);
+        assert_eq!(ways.counts.relay, 0);
+        assert_eq!(ways.choose(&PEERS, RELAY_BYTES_MIN, 0), Way::Network);
     }
 
     #[test]
