@@ -115,6 +115,27 @@ int kumi_dsm_unlock(const struct kumi_dsm *dsm, uint32_t lock, char *error, size
 int kumi_dsm_prefetch(const struct kumi_dsm *dsm, const void *at, size_t bytes, char *error,
                       size_t error_bytes);
 
+/* Totals of a node since it joined. */
+enum kumi_dsm_total {
+    /* Accesses to pages that were not valid, and pages that were got from their homes. */
+    KUMI_DSM_MISSES,
+    KUMI_DSM_FETCHED_PAGES,
+    /* Pages whose changed bytes went home, these bytes, and the same with offsets and lengths. */
+    KUMI_DSM_DIFFED_PAGES,
+    KUMI_DSM_CHANGED_BYTES,
+    KUMI_DSM_DIFF_BYTES,
+    /* Bytes that were sent to all other nodes, for each of them. */
+    KUMI_DSM_PUSHED_BYTES,
+    KUMI_DSM_BARRIERS,
+    KUMI_DSM_LOCKS,
+    /* Messages of the protocol, without pages and diffs, and their bytes. */
+    KUMI_DSM_MESSAGES,
+    KUMI_DSM_MESSAGE_BYTES,
+};
+
+/* Returns a total; 0 for an unknown one. `kumi dsm show` has them for all processes of a host. */
+uint64_t kumi_dsm_total(const struct kumi_dsm *dsm, int total);
+
 #ifdef __cplusplus
 }
 #endif

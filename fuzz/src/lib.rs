@@ -12,5 +12,6 @@ mod messages;
 pub mod mutate;
 mod reorder;
 mod ri2n;
+mod shared_memory;
 pub mod targets;
 mod wind;

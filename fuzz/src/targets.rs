@@ -15,7 +15,7 @@ use kumi_topo::{Network, Rate, slurm};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("topology", topology),
     ("network", network),
     ("wire", wire),
@@ -24,6 +24,7 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("endpoint", endpoint),
     ("ri2n", ri2n),
     ("wind", wind),
+    ("shared-memory", shared_memory),
 ];
 
 /// Returns the target called `name`.
@@ -136,6 +137,11 @@ pub fn ri2n(bytes: &[u8]) {
 /// Two Wind endpoints, with any sequence of operations.
 pub fn wind(bytes: &[u8]) {
     crate::wind::run(&mut Choices::new(bytes));
+}
+
+/// Nodes of shared memory do not panic, whatever they are sent.
+pub fn shared_memory(bytes: &[u8]) {
+    crate::shared_memory::run(&mut Choices::new(bytes));
 }
 
 #[cfg(test)]

@@ -325,3 +325,70 @@ fn node__killed__ends_the_calls_of_all_others_with_its_number() {
     assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
     processes.succeed();
 }
+
+#[test]
+fn epochs__of_typed_slices__count_under_locks_and_at_barriers() {
+    const NAME: &str = "epochs__of_typed_slices__count_under_locks_and_at_barriers";
+    let Some((dsm, _)) = join() else {
+        return Processes::start(NAME, 3, "best").succeed();
+    };
+    let region = dsm.alloc(3 * PAGE_BYTES, Placement::Cyclic(1)).unwrap();
+    let mut epoch = dsm.epoch();
+    let (node, nodes) = (epoch.node(), epoch.nodes());
+    for round in 1..=20 {
+        let own = epoch
+            .slice::<f32>(&region)
+            .unwrap()
+            .part(node * 5..node * 5 + 5);
+        for index in 0..own.len() {
+            own.set(index, (round * node + index) as f32);
+        }
+        epoch.barrier().unwrap();
+        let all = epoch.slice::<f32>(&region).unwrap();
+        let sum: f32 = all.part(0..5 * nodes).iter().sum();
+        let wanted = 5 * round * (nodes * (nodes - 1) / 2) + nodes * 10;
+        assert_eq!(sum, wanted as f32);
+        let locked = epoch.lock(7).unwrap();
+        let counts = locked.slice::<u64>(&region).unwrap();
+        counts.set(1_000, counts.get(1_000) + 1);
+        match round % 2 {
+            0 => locked.unlock().unwrap(),
+            _ => drop(locked),
+        }
+        epoch.barrier().unwrap();
+    }
+    let counts = epoch.slice::<u64>(&region).unwrap();
+    assert_eq!(counts.get(1_000), 20 * nodes as u64);
+    let outside = std::panic::AssertUnwindSafe(|| counts.get(3 * PAGE_BYTES / 8));
+    let outside = std::panic::catch_unwind(outside);
+    assert!(outside.is_err());
+    epoch.barrier().unwrap();
+}
+
+#[test]
+fn alloc__of_more_than_a_node_has__names_it_on_all_nodes_and_a_smaller_one_works() {
+    const NAME: &str =
+        "alloc__of_more_than_a_node_has__names_it_on_all_nodes_and_a_smaller_one_works";
+    let Some((dsm, _)) = join() else {
+        return Processes::start(NAME, 3, "best").succeed();
+    };
+    if dsm.node() == 1 {
+        let limited = Command::new("prlimit")
+            .args(["--as=4294967296", "--pid", &std::process::id().to_string()])
+            .status();
+        assert!(limited.unwrap().success());
+    }
+    let refused = dsm.alloc(8 << 30, Placement::Blocks).err().unwrap();
+    let refused = refused.to_string();
+    assert!(
+        refused.contains("node 1 cannot map the region: Cannot allocate memory"),
+        "{refused}"
+    );
+    let region = dsm.alloc(PAGE_BYTES, Placement::Blocks).unwrap();
+    if dsm.node() == 2 {
+        write_word(&region, 5, 77);
+    }
+    dsm.barrier().unwrap();
+    assert_eq!(read_word(&region, 5), 77);
+    dsm.barrier().unwrap();
+}

@@ -23,6 +23,10 @@ pub struct Counts {
     pub barriers: u64,
     /// Locks that were taken.
     pub locks: u64,
+    /// Messages of the protocol that were sent, without pages and diffs.
+    pub messages: u64,
+    /// Their bytes.
+    pub message_bytes: u64,
 }
 
 /// The totals, as threads change them.
@@ -37,6 +41,8 @@ pub struct Counters {
     pub invalidated_pages: AtomicU64,
     pub barriers: AtomicU64,
     pub locks: AtomicU64,
+    pub messages: AtomicU64,
+    pub message_bytes: AtomicU64,
 }
 
 impl Counters {
@@ -52,6 +58,8 @@ impl Counters {
             invalidated_pages: of(&self.invalidated_pages),
             barriers: of(&self.barriers),
             locks: of(&self.locks),
+            messages: of(&self.messages),
+            message_bytes: of(&self.message_bytes),
         }
     }
 }

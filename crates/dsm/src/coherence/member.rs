@@ -59,6 +59,8 @@ impl<F: Fabric, V: View> Member<F, V> {
             };
             let next = || self.engine().poll_transmit();
             while let Some((to, message)) = next() {
+                add(&self.pages.counters.messages, 1);
+                add(&self.pages.counters.message_bytes, message.len());
                 self.fabric.send(to, message)?;
             }
             drop(turn);

@@ -33,6 +33,17 @@ pub struct Notable {
     pub other: Option<usize>,
 }
 
+/// Misses of a region's pages, in cells of as many pages each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heat {
+    /// Pages of a cell. The last one may have fewer.
+    pub pages_per_cell: usize,
+    /// Misses in each cell.
+    pub misses: Vec<u64>,
+    /// Times of false sharing in each cell.
+    pub false_sharing: Vec<u64>,
+}
+
 /// Notes about the pages of a region.
 #[derive(Debug)]
 pub struct Sharing(Vec<Page>);
@@ -70,6 +81,21 @@ impl Sharing {
         let mine = notes.mine.swap(0, Ordering::Relaxed);
         if mine != 0 && changed != 0 && mine & changed == 0 {
             notes.false_shared.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns a map of the region of at most `cells_max` cells.
+    pub fn heat(&self, cells_max: usize) -> Heat {
+        let pages_per_cell = self.0.len().div_ceil(cells_max).max(1);
+        let sums = |of: &dyn Fn(&Page) -> u32| {
+            let cells = self.0.chunks(pages_per_cell);
+            let sums = cells.map(|cell| cell.iter().map(|page| u64::from(of(page))).sum());
+            sums.collect()
+        };
+        Heat {
+            pages_per_cell,
+            misses: sums(&|page| page.misses.load(Ordering::Relaxed)),
+            false_sharing: sums(&|page| page.false_shared.load(Ordering::Relaxed)),
         }
     }
 
@@ -128,5 +154,11 @@ mod tests {
         assert_eq!(sharing.false_sharing(9), [expected]);
         assert_eq!(sharing.hottest(1)[0].page, 6);
         assert_eq!(sharing.hottest(0), []);
+        let heat = Heat {
+            pages_per_cell: 3,
+            misses: vec![0, 0, 3],
+            false_sharing: vec![3, 0, 0],
+        };
+        assert_eq!(sharing.heat(3), heat);
     }
 }

@@ -10,6 +10,7 @@
 mod fabric;
 mod faults;
 pub mod show;
+mod typed;
 
 use crate::coherence::{Counts, DsmError, Member, PAGE_BYTES, Region};
 use crate::protocol::{Call, Placement, Updates};
@@ -24,6 +25,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+pub use typed::{Element, Epoch, Locked, Slice};
 
 /// Addresses at which regions are tried to be mapped: this one or that behind the last region, and
 /// further ones by steps. They are far from the heap, from libraries and stacks, on x86-64 and on
@@ -194,6 +196,11 @@ impl Dsm {
     /// Returns the number of nodes.
     pub fn nodes(&self) -> usize {
         self.job.nodes
+    }
+
+    /// Returns the first epoch of typed accesses. One thread uses it for all calls that synchronise.
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(self.clone())
     }
 
     /// Allocates `bytes` bytes of zeros, at the same address on all nodes. All nodes make the same

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// Pages of a kind that are listed for each region.
 const LISTED: usize = 5;
 
+/// Most cells of the map of a region.
+const CELLS_MAX: usize = 1024;
+
 /// Name of the member with this state in what Wind's node shows.
 pub const MEMBER: &str = "shared_memory";
 
@@ -28,6 +31,7 @@ pub(super) fn state(job: &Job) -> Value {
             });
             pages.collect::<Vec<_>>()
         };
+        let heat = region.sharing().heat(CELLS_MAX);
         json!({
             "address": format!("{:#x}", view.address()),
             "bytes": view.pages() * PAGE_BYTES,
@@ -35,6 +39,8 @@ pub(super) fn state(job: &Job) -> Value {
             "valid_pages": valid,
             "home_pages": homes,
             "writes_found_by": view.tier().to_string(),
+            "heat": {"pages_per_cell": heat.pages_per_cell, "misses": heat.misses,
+                     "false_sharing": heat.false_sharing},
             "most_missed": list(region.sharing().hottest(LISTED)),
             "false_sharing": list(region.sharing().false_sharing(LISTED)),
         })
@@ -52,6 +58,8 @@ pub(super) fn state(job: &Job) -> Value {
         "invalidated_pages": counts.invalidated_pages,
         "barriers": counts.barriers,
         "locks": counts.locks,
+        "messages": counts.messages,
+        "message_bytes": counts.message_bytes,
         "regions": regions.collect::<Vec<_>>(),
     })
 }

@@ -312,3 +312,26 @@ pub unsafe extern "C" fn kumi_dsm_prefetch(
     // SAFETY: the caller guarantees it.
     unsafe { finish(result, error, error_bytes) }
 }
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` is a node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_total(dsm: *const CDsm, total: c_int) -> u64 {
+    // SAFETY: the caller guarantees it.
+    let counts = unsafe { &*dsm }.dsm.counts();
+    match total {
+        0 => counts.misses,
+        1 => counts.fetched_pages,
+        2 => counts.diffed_pages,
+        3 => counts.changed_bytes,
+        4 => counts.diff_bytes,
+        5 => counts.pushed_bytes,
+        6 => counts.barriers,
+        7 => counts.locks,
+        8 => counts.messages,
+        9 => counts.message_bytes,
+        _ => 0,
+    }
+}

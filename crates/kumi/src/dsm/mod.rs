@@ -1,10 +1,14 @@
 //! `kumi dsm`: shared memory of processes on different machines.
 
+mod heat_map;
+
+use anyhow::Context;
 use clap::Subcommand;
 use kumi_command::outln;
 use kumi_dsm::runtime::show::MEMBER;
 use kumi_wind::node::show::nodes;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Arguments of `kumi dsm`.
@@ -22,12 +26,18 @@ enum Verb {
         /// Prints JSON.
         #[arg(short, long)]
         json: bool,
+        /// Writes a page with a heat map of each region.
+        #[arg(long, value_name = "FILE")]
+        report: Option<PathBuf>,
     },
 }
 
 /// Runs `kumi dsm`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Verb::Show { json: as_json } = args.verb;
+    let Verb::Show {
+        json: as_json,
+        report,
+    } = &args.verb;
     let processes = nodes()?
         .into_iter()
         .filter_map(Result::ok)
@@ -37,7 +47,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Some(memory)
         });
     let processes: Vec<Value> = processes.collect();
-    if as_json {
+    if let Some(file) = report {
+        std::fs::write(file, heat_map::page(&processes))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if *as_json {
         outln!("{}", json!({"schema": 1, "processes": processes}));
     } else if processes.is_empty() {
         outln!("no process in this network namespace has shared memory");
