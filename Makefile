@@ -31,6 +31,7 @@ build: ## The `kumi` binary, libkumi.so, OpenSHMEM and the libfabric provider, i
 	packaging/setup.sh --build
 	cargo build --release --locked --package kumi --package kumi-library
 	ln -sf libkumi.so target/release/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
+	install -D -m 644 -t target/release/include/kumi bindings/c/kumi_*.h
 	bindings/shmem/build.sh target/release
 	bindings/libfabric/build.sh target/release
 

@@ -20,6 +20,7 @@
 #define BYTES (8 << 20)
 #define WINDOW_BYTES (1 << 20)
 #define WINDOW_MAX 256
+#define TIME_MAX_US 1e6
 
 static long sync_words[SHMEM_ALLTOALL_SYNC_SIZE];
 static double times_us[ROUNDS_MAX];
@@ -60,27 +61,39 @@ static void fail(const char *what)
 	shmem_global_exit(1);
 }
 
+/* Whether another round follows: a slow library gets fewer. */
+static int goes_on(int round, int rounds, double start_us)
+{
+	return round < rounds && (round < ROUNDS_MIN || now_us() - start_us < TIME_MAX_US);
+}
+
 static double put_us(char *to, const char *from, long bytes, int rounds)
 {
-	for (int round = 0; round < rounds; round++) {
+	double start = now_us();
+	int round = 0;
+
+	for (; goes_on(round, rounds, start); round++) {
 		double began = now_us();
 
 		shmem_putmem(to, from, bytes, 1);
 		shmem_quiet();
 		times_us[round] = now_us() - began;
 	}
-	return median_us(rounds);
+	return median_us(round);
 }
 
 static double get_us(char *to, const char *from, long bytes, int rounds)
 {
-	for (int round = 0; round < rounds; round++) {
+	double start = now_us();
+	int round = 0;
+
+	for (; goes_on(round, rounds, start); round++) {
 		double began = now_us();
 
 		shmem_getmem(to, from, bytes, 1);
 		times_us[round] = now_us() - began;
 	}
-	return median_us(rounds);
+	return median_us(round);
 }
 
 static double goodput_bps(char *to, const char *from, long bytes, int rounds)
@@ -89,7 +102,10 @@ static double goodput_bps(char *to, const char *from, long bytes, int rounds)
 
 	window = window < 1 ? 1 : window > WINDOW_MAX ? WINDOW_MAX : window;
 	rounds = rounds / window + ROUNDS_MIN;
-	for (int round = 0; round < rounds; round++) {
+	double start = now_us();
+	int round = 0;
+
+	for (; goes_on(round, rounds, start); round++) {
 		double began = now_us();
 
 		for (int i = 0; i < window; i++)
@@ -97,19 +113,22 @@ static double goodput_bps(char *to, const char *from, long bytes, int rounds)
 		shmem_quiet();
 		times_us[round] = now_us() - began;
 	}
-	return bytes * window * 8 / (median_us(rounds) / 1e6);
+	return bytes * window * 8 / (median_us(round) / 1e6);
 }
 
 static double atomic_us(long *word, int rounds)
 {
-	for (int round = 0; round < rounds; round++) {
+	double start = now_us();
+	int round = 0;
+
+	for (; goes_on(round, rounds, start); round++) {
 		double began = now_us();
 
 		if (shmem_long_atomic_fetch_add(word, 3, 1) != 3l * round)
 			fail("an atomic addition");
 		times_us[round] = now_us() - began;
 	}
-	return median_us(rounds);
+	return median_us(round);
 }
 
 static void one_sided(long bytes)
@@ -132,7 +151,7 @@ static void one_sided(long bytes)
 			if (own[i] != 5)
 				fail("a get");
 		if (bytes == 8)
-			printf(", \"atomic_median_us\": %f", atomic_us(word, rounds));
+			printf(", \"fetch_add_median_us\": %f", atomic_us(word, rounds));
 		printf(", \"rounds\": %d}\n", rounds);
 		fflush(stdout);
 	}

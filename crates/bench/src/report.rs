@@ -18,7 +18,7 @@ const SCHEMA: u32 = 1;
 
 /// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
 /// case has the figure. `-j` prints all figures.
-const COLUMNS: [(&str, &str, f64); 51] = [
+const COLUMNS: [(&str, &str, f64); 57] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("unordered_goodput_bps", "unord. Mb/s", 1e6),
     ("ordered_goodput_bps", "ord. Mb/s", 1e6),
@@ -27,9 +27,15 @@ const COLUMNS: [(&str, &str, f64); 51] = [
     ("ordered_p99_us", "ord. p99 us", 1.0),
     ("put_median_us", "put us", 1.0),
     ("get_median_us", "get us", 1.0),
+    ("fetch_add_median_us", "atomic us", 1.0),
+    ("alltoall_median_us", "all-to-all us", 1.0),
     ("echo_median_us", "echo us", 1.0),
     ("echo_mean_us", "echo mean us", 1.0),
     ("faults", "faults", 1.0),
+    ("messages_per_node", "messages/node", 1.0),
+    ("pages_per_node", "pages/node", 1.0),
+    ("moved_bytes", "moved MB", 1e6),
+    ("pages_vs_diffs_ratio", "pages/diffs", 1.0),
     ("miss_median_us", "miss us", 1.0),
     ("miss_p99_us", "p99 us", 1.0),
     ("barrier_median_us", "barrier us", 1.0),

@@ -101,6 +101,10 @@ pub enum Variant {
     Dsm,
     /// Shared memory that is updated on all nodes at barriers, over Wind, encrypted.
     DsmUpdated,
+    /// OpenSHMEM over Wind, encrypted.
+    Shmem,
+    /// OpenSHMEM over Wind, authenticated, with operations that kernels execute.
+    ShmemKernel,
     /// libfabric's own program with the provider `kumi`, encrypted.
     FabricKumi,
     /// libfabric's own program with its provider for TCP.
@@ -113,7 +117,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -150,6 +154,8 @@ impl Variant {
         Self::Ucx,
         Self::Dsm,
         Self::DsmUpdated,
+        Self::Shmem,
+        Self::ShmemKernel,
         Self::FabricKumi,
         Self::FabricTcp,
         Self::MpiFabricKumi,
@@ -195,6 +201,8 @@ impl Variant {
             Self::Ucx => "ucx",
             Self::Dsm => "dsm",
             Self::DsmUpdated => "dsm-updated",
+            Self::Shmem => "shmem",
+            Self::ShmemKernel => "shmem-kernel",
             Self::FabricKumi => "fabric-kumi",
             Self::FabricTcp => "fabric-tcp",
             Self::MpiFabricKumi => "mpi-fabric-kumi",
@@ -305,6 +313,10 @@ impl<'a> Running<'a> {
             Variant::Single => {}
             Variant::KumiColl => coll::start(&mut running, "tcp")?,
             Variant::KumiCollWind => coll::start(&mut running, "wind")?,
+            Variant::ShmemKernel => {
+                let hosts = running.hosts.names().to_vec();
+                wind::execute_in_kernel(&mut running, &hosts)?;
+            }
             Variant::KumiCollWindKernel => {
                 coll::start(&mut running, "wind")?;
                 let hosts = running.hosts.names().to_vec();
@@ -318,6 +330,7 @@ impl<'a> Running<'a> {
             | Variant::Ucx
             | Variant::Dsm
             | Variant::DsmUpdated
+            | Variant::Shmem
             | Variant::FabricTcp
             | Variant::MpiFabricTcp => {}
             Variant::FabricKumi | Variant::MpiFabricKumi => wind::start_fabric(&mut running)?,
@@ -488,7 +501,7 @@ mod tests {
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
              kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, \
              kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
-             ucx, dsm, dsm-updated, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
+             ucx, dsm, dsm-updated, shmem, shmem-kernel, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

@@ -6,6 +6,7 @@ mod coll_bound;
 mod datagram_bursts_end;
 mod discovered;
 mod dsm;
+mod dsm_apps;
 mod dsm_crash_end;
 mod dsm_ends;
 mod dsm_litmus_end;
@@ -32,6 +33,7 @@ mod ranks;
 mod raw_ends;
 mod raw_goodput_ends;
 mod raw_stamp_ends;
+mod shmem;
 mod simulated;
 mod stream;
 mod ucx;
@@ -155,6 +157,27 @@ pub enum Workload {
         /// Litmus tests, or jobs in which a node is killed.
         #[serde(default)]
         count: u64,
+    },
+    /// An application on shared memory, or the same with MPI.
+    DsmApp {
+        /// Name of a program of `examples/dsm`.
+        app: dsm_apps::App,
+        /// Number of hosts, from the first one on, with a node on each.
+        nodes: usize,
+        /// Arguments of the program.
+        args: Vec<String>,
+        /// Arguments with `--quick`, if they are not the same.
+        #[serde(default)]
+        quick_args: Vec<String>,
+    },
+    /// OpenSHMEM: one-sided operations, or collectives.
+    Shmem {
+        /// Figures to measure.
+        measure: shmem::Measure,
+        /// Number of hosts, from the first one on, with a PE on each.
+        pes: usize,
+        /// Bytes of an operation, or of a block to each PE; 0 is a barrier.
+        sizes_bytes: Vec<u64>,
     },
     /// `kumi topo discover`, compared with the actual network.
     Discover {
@@ -401,6 +424,17 @@ impl Workload {
                 sizes_bytes,
                 count,
             } => dsm::measure(context, *measure, *nodes, sizes_bytes, *count),
+            Self::DsmApp {
+                app,
+                nodes,
+                args,
+                quick_args,
+            } => dsm_apps::measure(context, *app, *nodes, arguments(context, args, quick_args)),
+            Self::Shmem {
+                measure,
+                pes,
+                sizes_bytes,
+            } => shmem::measure(context, *measure, *pes, sizes_bytes),
             Self::Discover { load_share } => Ok(vec![discovered::measure(context, *load_share)?]),
             Self::Simulated {
                 operation,
@@ -523,69 +557,4 @@ fn parse_duration_s(text: &str) -> Result<f64, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-    use std::net::TcpListener;
-
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn parse(line: &str) -> Result<Args, clap::Error> {
-        let words = std::iter::once("workload").chain(line.split_whitespace());
-        Command::try_parse_from(words).map(|command| command.args)
-    }
-
-    #[test]
-    fn source__nothing_listens__names_the_address_and_the_other_end() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        for (end, arguments, other) in [
-            ("flow-source", "0", "flow-sink"),
-            ("burst-source", "--pauses-ms 1 8", "burst-sink"),
-            ("pattern-source", "one-way streaming 1 0", "pattern-sink"),
-            ("ping", "1 1", "pong"),
-        ] {
-            let args = parse(&format!("{end} 127.0.0.1 {port} {arguments}")).unwrap();
-            let expected = format!(
-                "cannot connect to 127.0.0.1:{port}; start `kumi workload {other} {port}` there \
-                 first"
-            );
-            assert_eq!(run(args).unwrap_err().to_string(), expected, "{end}");
-        }
-    }
-
-    #[test]
-    fn flow_source__unknown_congestion_control__is_named_with_those_of_the_kernel() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let line = format!("flow-source 127.0.0.1 {port} 0 --congestion-control kumi-none");
-        let error = run(parse(&line).unwrap()).unwrap_err().to_string();
-        let expected = "cannot use congestion control `kumi-none`; available: ";
-        assert!(error.starts_with(expected), "{error}");
-    }
-
-    #[test]
-    fn duration__not_a_time__is_refused_with_the_accepted_ones() {
-        for line in [
-            "flow-source 127.0.0.1 1 SECONDS",
-            "pattern-source 127.0.0.1 1 one-way streaming 1 SECONDS",
-            "datagram-bursts 127.0.0.1 1 1 SECONDS",
-            "integrity-source 127.0.0.1 1 SECONDS 1",
-            "forge 127.0.0.1:1 SECONDS 1 1",
-            "link-bytes SECONDS lo",
-        ] {
-            parse(&line.replace("SECONDS", "1.5")).unwrap_or_else(|error| panic!("{error}"));
-            for wrong in ["inf", "nan", "1e300", "long"] {
-                let error = parse(&line.replace("SECONDS", wrong)).err().unwrap();
-                let expected =
-                    format!("invalid value '{wrong}' for '<SECONDS>': expected 0 to 86400 seconds");
-                assert!(error.to_string().contains(&expected), "{line}: {error}");
-            }
-        }
-    }
-}
+mod tests;

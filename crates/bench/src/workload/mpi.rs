@@ -49,6 +49,12 @@ pub const OSHMEM: Program = Program {
     source: include_str!("../../../../bench/workloads/shmem_onesided.c"),
 };
 
+/// Operations and collectives of OpenSHMEM.
+pub const SHMEM: Program = Program {
+    name: "shmem",
+    source: include_str!("../../../../bench/workloads/shmem.c"),
+};
+
 /// Runs the ping-pong, started on the first host.
 pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
@@ -73,6 +79,33 @@ pub fn mpirun(
     mpirun_on(running, program, &running.hosts.names()[..2], args)
 }
 
+/// Compiles a program on each host, where it is missing. Its file's name begins with `before`.
+pub fn compile(
+    running: &Running<'_>,
+    name: &str,
+    source: &str,
+    rank_hosts: &[String],
+    before: &str,
+    compiler: &str,
+) -> anyhow::Result<()> {
+    let file = format!("{before}_{name}");
+    let script = make_script(&running.programs_folder(), &file, compiler);
+    for host in rank_hosts {
+        let fed = running
+            .hosts
+            .feed(host, &["sh", "-c", &script], source.as_bytes());
+        fed.with_context(|| format!("cannot compile {name}.c with {compiler} on {host}"))?;
+    }
+    Ok(())
+}
+
+/// Returns the options by which Open MPI's OpenSHMEM uses TCP. The hosts of a lab share one
+/// machine, whose memory would be the transport.
+pub fn over_ucx(running: &Running<'_>) -> [String; 4] {
+    let device = format!("UCX_NET_DEVICES={}", running.device);
+    ["-x", "UCX_TLS=tcp,self", "-x", &device].map(String::from)
+}
+
 /// Returns the command of [`mpirun`] with a rank on each host of `rank_hosts`, in that order.
 pub fn mpirun_on(
     running: &Running<'_>,
@@ -82,21 +115,13 @@ pub fn mpirun_on(
 ) -> anyhow::Result<Vec<String>> {
     let hosts = running.hosts;
     let folder = running.programs_folder();
-    for host in rank_hosts {
-        hosts
-            .feed(
-                host,
-                &["sh", "-c", &make_script(&folder, program.name)],
-                program.source.as_bytes(),
-            )
-            .with_context(|| {
-                format!(
-                    "cannot compile {}.c with mpicc on {host}; if it is missing: {}",
-                    program.name,
-                    install("mpicc")
-                )
-            })?;
-    }
+    let compiler = match program.name {
+        name if name == OSHMEM.name || name == SHMEM.name => "oshcc",
+        _ => "mpicc",
+    };
+    let (name, source) = (program.name, program.source);
+    compile(running, name, source, rank_hosts, "mpi", compiler)
+        .with_context(|| format!("if mpicc is missing: {}", install("mpicc")))?;
     let (list, count) = (rank_hosts.join(","), rank_hosts.len().to_string());
     // The prefix `kumi run` precedes each rank, because a launcher would not pass it on to the
     // ranks. The prefix `mptcpize` precedes the launcher, as in its manual.
@@ -138,7 +163,7 @@ pub fn mpirun_on(
         argv.extend(["--mca", key, value].map(String::from));
     }
     argv.extend_from_slice(before_rank);
-    argv.push(format!("{folder}/{}", program.name));
+    argv.push(format!("{folder}/mpi_{}", program.name));
     argv.extend_from_slice(args);
     Ok(argv)
 }
@@ -174,12 +199,7 @@ fn fabric(running: &Running<'_>) -> Vec<String> {
 
 /// Returns a script that compiles the program in `folder`, unless it exists there. The folder is
 /// the same on every host, and the hosts of a lab share their files.
-fn make_script(folder: &str, name: &str) -> String {
-    let compiler = if name == OSHMEM.name {
-        "oshcc"
-    } else {
-        "mpicc"
-    };
+fn make_script(folder: &str, name: &str, compiler: &str) -> String {
     format!(
         "mkdir -p {folder} && cd {folder} && {{ [ -x {name} ] || \
          {{ cat > {name}.c && {compiler} -O2 -Wall -o {name} {name}.c; }}; }}"

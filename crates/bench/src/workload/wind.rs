@@ -230,10 +230,7 @@ fn one_sided(context: &Context<'_>, traffic: Traffic<'_>) -> anyhow::Result<Stri
         argv.splice(at..at, bind.map(String::from));
     }
     if running.variant == Variant::Oshmem {
-        let device = format!("UCX_NET_DEVICES={}", running.device);
-        // The hosts of a lab share one machine, whose memory would be the transport.
-        let options = ["-x", "UCX_TLS=tcp,self", "-x", &device].map(String::from);
-        argv.splice(1..1, options);
+        argv.splice(1..1, mpi::over_ucx(running));
     }
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     // Open MPI 4.1.4 with UCX 1.13 crashes at its end, after the last figure.

@@ -198,7 +198,8 @@ impl Dsm {
         self.job.nodes
     }
 
-    /// Returns the first epoch of typed accesses. One thread uses it for all calls that synchronise.
+    /// Returns the first epoch of typed accesses. One thread uses it for all calls that
+    /// synchronise.
     pub fn epoch(&self) -> Epoch {
         Epoch::new(self.clone())
     }

@@ -312,7 +312,8 @@ impl State {
     }
 
     /// Fills the batch with datagrams to one peer, or with one get that is sent again. All have the
-    /// length of the first, except the last one, which may be shorter. Returns the peer's address and that length.
+    /// length of the first, except the last one, which may be shorter. Returns the peer's address
+    /// and that length.
     fn fill_batch(&mut self, now_ns: u64) -> Option<(SocketAddr, usize)> {
         self.batch.clear();
         let target = match self.next.take() {
