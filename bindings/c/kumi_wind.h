@@ -221,7 +221,8 @@ int kumi_wind_masked_store(const struct kumi_wind_node *node, uint32_t peer,
 
 /*
  * Start a put, or an atomic operation (enum kumi_wind_atomic) whose result is not wanted.
- * kumi_wind_flush waits for them. The memory may be used again when this returns. Operations that
+ * kumi_wind_flush waits for them. The memory may be used again when this returns. While another one
+ * is in flight, it may leave up to 1 ms later, with those that follow. Operations that
  * are started one after the other may be executed in any order. If too much waits for the peer,
  * this waits for it.
  */

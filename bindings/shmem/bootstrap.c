@@ -247,16 +247,35 @@ void leave_launcher(void)
     pmix.finalize = NULL;
 }
 
+static bool is_set(const char *name)
+{
+    return getenv(name) != NULL;
+}
+
+/* Fails for a launcher that started several processes and gives them no way to meet. */
+static void check_alone(void)
+{
+    static const char *counts[] = {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"};
+    /* Slurm sets its variable also for a job that has no step. */
+    for (size_t at = 0; at < sizeof counts / sizeof *counts; at++) {
+        bool is_step = strcmp(counts[at], "SLURM_NTASKS") != 0 || is_set("SLURM_STEP_ID");
+        if (is_set(counts[at]) && is_step && atoi(getenv(counts[at])) > 1)
+            fail(call,
+                 "%s is %s, and the launcher gives the processes no way to meet: use `kumi oshrun`, `srun "
+                 "--mpi=pmix`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+                 counts[at], getenv(counts[at]));
+    }
+}
+
 struct kumi_ranks *find_ranks(void)
 {
     char error[512];
-    const char *tasks = getenv("SLURM_NTASKS"), *descriptor = getenv("PMI_FD");
-    bool has_master = getenv("MASTER_ADDR") != NULL && getenv("MASTER_PORT") != NULL;
-    if (has_master && getenv("RANK") == NULL && getenv("SLURM_PROCID") != NULL && tasks != NULL) {
+    bool has_master = is_set("MASTER_ADDR") && is_set("MASTER_PORT");
+    if (has_master && !is_set("RANK") && is_set("SLURM_PROCID") && is_set("SLURM_NTASKS")) {
         setenv("RANK", getenv("SLURM_PROCID"), 0);
-        setenv("WORLD_SIZE", tasks, 0);
+        setenv("WORLD_SIZE", getenv("SLURM_NTASKS"), 0);
     }
-    if (has_master && getenv("RANK") != NULL) {
+    if (has_master && is_set("RANK")) {
         const char *size = getenv("WORLD_SIZE");
         if (size != NULL && strcmp(size, "1") == 0)
             return NULL;
@@ -266,9 +285,9 @@ struct kumi_ranks *find_ranks(void)
             fail(call, "%s", error);
         return ranks;
     }
-    if (descriptor != NULL && getenv("PMI_RANK") != NULL && getenv("PMI_SIZE") != NULL)
-        return join_by_pmi(atoi(descriptor));
-    if (getenv("PMIX_NAMESPACE") != NULL) {
+    if (is_set("PMI_FD") && is_set("PMI_RANK") && is_set("PMI_SIZE"))
+        return join_by_pmi(atoi(getenv("PMI_FD")));
+    if (is_set("PMIX_NAMESPACE")) {
         void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
         if (library == NULL)
             fail(call,
@@ -276,10 +295,6 @@ struct kumi_ranks *find_ranks(void)
                  dlerror());
         return join_by_pmix(library);
     }
-    if (getenv("SLURM_STEP_ID") != NULL && tasks != NULL && atoi(tasks) > 1)
-        fail(
-            call,
-            "srun has started %s tasks without PMIx: use `srun --mpi=pmix`, or set MASTER_ADDR and MASTER_PORT",
-            tasks);
+    check_alone();
     return NULL;
 }

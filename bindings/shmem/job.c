@@ -111,7 +111,8 @@ static void print_info(void)
                 "execute puts and gets\n");
     if (getenv("SHMEM_DEBUG") != NULL || getenv("SMA_DEBUG") != NULL)
         fprintf(stderr, "kumishmem: %d PEs; heap %zu MiB; %s executes the operations of other PEs\n",
-                job.count, job.heap.bytes >> 20, job.has_kernel ? "the kernel" : "a thread");
+                job.count, (job.heap.bytes - job.own_bytes) >> 20,
+                job.has_kernel ? "the kernel" : "a thread");
 }
 
 /* A program that ends without shmem_finalize, as those with start_pes do. */

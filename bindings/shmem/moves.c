@@ -34,6 +34,8 @@ static void put_signal(const char *call, struct kumi_shmem_context *context, voi
           kumi_wind_send_to(job.node, job.peers[pe], KUMI_WIND_ORDERED, KUMI_WIND_DIRECT_MAP, &place, NULL, 0,
                             &signal, sizeof signal, error, sizeof error),
           error);
+    /* What waits to be sent with others leaves now: the receiver may wait for it. */
+    progress();
 }
 
 static void iput(const char *call, struct kumi_shmem_context *context, char *dest, const char *source,

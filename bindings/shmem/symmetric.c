@@ -20,8 +20,8 @@ enum { START_LIMIT_MS = 60000 };
 
 /*
  * A PE introduces itself to each other one twice: when it is reachable, and with the places of its
- * memory. In between, a daemon may be busy for seconds with the heaps of all PEs of a host, and a PE
- * that is not reachable for some seconds is taken for lost.
+ * memory. In between, a daemon may be busy for seconds with the heaps of all PEs of a host, and a
+ * PE that is not reachable for some seconds is taken for lost.
  */
 struct introduction {
     uint64_t magic;

@@ -415,7 +415,7 @@ if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
     claims "Shared memory from C" job 2 "$work/dsm"
     # shellcheck source=bindings/tests/shmem.sh
     . "$here/shmem.sh"
-    printf '#include <kumi_dsm.h>\n#include <kumi_wind.h>\nint main() { return kumi_abi() != KUMI_ABI; }\n' >"$work/in.cc"
+    printf '#include <kumi_dsm.h>\n#include <kumi_ranks.h>\n#include <kumi_wind.h>\nint main() { return kumi_abi() != KUMI_ABI; }\n' >"$work/in.cc"
     claim "Groups from C++" "the header compiles, and links" eval \
         'c++ -Wall -Wextra -Werror -I "$bindings/c" -o "$work/in_cc" "$work/in.cc" "$work/libkumi.so.$abi" \
             -Wl,-rpath,"$work" && "$work/in_cc"'

@@ -45,6 +45,9 @@ claim "OpenSHMEM" "sizes that differ between PEs are named" \
 claim "OpenSHMEM" "a lock that another PE would release is named" mistake 'shmem_clear_lock: this PE does not have' stranger
 claim "OpenSHMEM" "an invalid team is named" mistake 'shmem_long_sum_reduce: the team is SHMEM_TEAM_INVALID' team
 claim "OpenSHMEM" "an unknown comparison is named" mistake 'shmem_long_wait_until: unknown comparison 9' comparison
+claim "OpenSHMEM" "a launcher without a way to meet is named" eval \
+    '! PMI_RANK=0 PMI_SIZE=4 limit "$work/shmem_errors" 2>"$work/stderr" &&
+        grep -q "PMI_SIZE is 4, and the launcher gives the processes no way to meet: use .kumi oshrun." "$work/stderr"'
 killed() { # all others end within 4 s with a message
     local began=$SECONDS
     mistake 'PE [12]: shmem_barrier_all: PE 0: ' kill && [ $((SECONDS - began)) -le 4 ]

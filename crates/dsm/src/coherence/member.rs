@@ -132,6 +132,7 @@ impl<F: Fabric, V: View> Member<F, V> {
         add(&self.pages.counters.barriers, 1);
         if end.has_pushes {
             // All nodes have taken their own updates, so nobody takes these for its own.
+            let updates = self.pages.join_updates(updates, &end.pushed);
             self.fabric.push(updates)?;
             self.exchange(Call {
                 text: "barrier, updated".to_owned(),

@@ -12,6 +12,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+/// Longest run of bytes that have not changed which joins two that have.
+const GAP_BYTES_MAX: usize = 64;
+
 /// Pages that a prefetch gets at once.
 const PAGES_PER_PREFETCH: usize = 256;
 
@@ -309,6 +312,44 @@ impl<V: View> Pages<V> {
             }
         }
         Ok((updates, pages))
+    }
+
+    /// Joins updates with short gaps of bytes that have not changed, in pages that `others` do not
+    /// send: nobody else has written there, so all nodes have these bytes already. Numbers that
+    /// change in a few of their bytes become one run.
+    pub fn join_updates(&self, updates: Vec<Update>, others: &[Span]) -> Vec<Update> {
+        let regions: Vec<_> = self.regions_with(Updates::AtBarriers).collect();
+        let shared: Vec<_> = regions
+            .iter()
+            .map(|region| region.local_runs(others))
+            .collect();
+        let mut joined: Vec<Update> = Vec::new();
+        for update in updates {
+            let place = regions
+                .iter()
+                .position(|region| region.number == update.region);
+            let (Some(last), Some(place)) = (joined.last_mut(), place) else {
+                joined.push(update);
+                continue;
+            };
+            let end = last.offset as usize + last.bytes.len();
+            let gap = (update.offset as usize).saturating_sub(end);
+            let pages = end / PAGE_BYTES..(end + gap).div_ceil(PAGE_BYTES);
+            let is_own = |run: &Range<usize>| run.end <= pages.start || pages.end <= run.start;
+            let is_joined = last.region == update.region
+                && (end as u64) < update.offset
+                && gap <= GAP_BYTES_MAX
+                && shared[place].iter().all(is_own);
+            if !is_joined {
+                joined.push(update);
+                continue;
+            }
+            let at = last.bytes.len();
+            last.bytes.resize(at + gap, 0);
+            regions[place].twins.read(end, &mut last.bytes[at..]);
+            last.bytes.extend_from_slice(&update.bytes);
+        }
+        joined
     }
 
     /// Takes in what others have sent to pages of this node. It has written nothing since it took
