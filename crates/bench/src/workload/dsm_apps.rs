@@ -71,9 +71,10 @@ pub fn measure(
             program.source.replace("#include \"example.h\"", "")
         );
         let compiler = compiler(Path::new(running.hosts.kumi()));
-        mpi::compile(running, program.name, &source, hosts, "dsm", &compiler)
-            .context("`make build` makes libkumi.so and copies its headers")?;
-        let path = format!("{folder}/dsm_{}", program.name);
+        let file = format!("dsm_{}", program.name);
+        let remedy = "install a C compiler; `make build` makes libkumi.so and copies its headers";
+        mpi::compile(running, (&file, &source), hosts, &compiler, remedy)?;
+        let path = format!("{folder}/{file}");
         let mut words = vec![path.as_str()];
         words.extend(args.iter().map(String::as_str));
         let variables = ["EXAMPLE_JSON=1".to_owned()];

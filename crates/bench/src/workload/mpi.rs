@@ -79,22 +79,23 @@ pub fn mpirun(
     mpirun_on(running, program, &running.hosts.names()[..2], args)
 }
 
-/// Compiles a program on each host, where it is missing. Its file's name begins with `before`.
+/// Compiles a program on each host, where `file` is missing. `remedy` says how one gets the
+/// compiler.
 pub fn compile(
     running: &Running<'_>,
-    name: &str,
-    source: &str,
+    (file, source): (&str, &str),
     rank_hosts: &[String],
-    before: &str,
     compiler: &str,
+    remedy: &str,
 ) -> anyhow::Result<()> {
-    let file = format!("{before}_{name}");
-    let script = make_script(&running.programs_folder(), &file, compiler);
+    let script = make_script(&running.programs_folder(), file, compiler);
     for host in rank_hosts {
         let fed = running
             .hosts
             .feed(host, &["sh", "-c", &script], source.as_bytes());
-        fed.with_context(|| format!("cannot compile {name}.c with {compiler} on {host}"))?;
+        fed.with_context(|| {
+            format!("cannot compile {file}.c with {compiler} on {host}; if it is missing: {remedy}")
+        })?;
     }
     Ok(())
 }
@@ -119,9 +120,8 @@ pub fn mpirun_on(
         name if name == OSHMEM.name || name == SHMEM.name => "oshcc",
         _ => "mpicc",
     };
-    let (name, source) = (program.name, program.source);
-    compile(running, name, source, rank_hosts, "mpi", compiler)
-        .with_context(|| format!("if mpicc is missing: {}", install("mpicc")))?;
+    let file = (program.name, program.source);
+    compile(running, file, rank_hosts, compiler, install("mpicc"))?;
     let (list, count) = (rank_hosts.join(","), rank_hosts.len().to_string());
     // The prefix `kumi run` precedes each rank, because a launcher would not pass it on to the
     // ranks. The prefix `mptcpize` precedes the launcher, as in its manual.
@@ -163,7 +163,7 @@ pub fn mpirun_on(
         argv.extend(["--mca", key, value].map(String::from));
     }
     argv.extend_from_slice(before_rank);
-    argv.push(format!("{folder}/mpi_{}", program.name));
+    argv.push(format!("{folder}/{}", program.name));
     argv.extend_from_slice(args);
     Ok(argv)
 }

@@ -75,16 +75,15 @@ fn own(
     let compiler = compiler.display().to_string();
     let folder = running.programs_folder();
     let hosts = &running.hosts.names()[..pes];
-    let (name, source) = (mpi::SHMEM.name, mpi::SHMEM.source);
-    mpi::compile(running, name, source, hosts, "kumi", &compiler).with_context(|| {
-        format!("cannot compile shmem.c with {compiler}: `make build` makes it")
-    })?;
+    let file = format!("kumi_{}", mpi::SHMEM.name);
+    let program = (file.as_str(), mpi::SHMEM.source);
+    mpi::compile(running, program, hosts, &compiler, "`make build` makes it")?;
     let mut variables = vec![format!("KUMI_SHMEM_INTERFACE={}", running.device)];
     if running.variant == Variant::ShmemKernel {
         variables.push("KUMI_SHMEM_TRUSTED=1".to_owned());
     }
     let mut program = on_processor(running, "RANK", is_bound);
-    program.push(format!("{folder}/kumi_{}", mpi::SHMEM.name));
+    program.push(format!("{folder}/{file}"));
     program.extend_from_slice(args);
     let program: Vec<&str> = program.iter().map(String::as_str).collect();
     ranks::run(context, pes, &variables, &program, false)
