@@ -19,7 +19,7 @@
 #include "job.h"
 #include "team.h"
 
-enum { SLOTS = LETTERS_AHEAD, TEAM_SLOT_BYTES = 1040, PAIR_SLOT_BYTES = 128 };
+enum { SLOTS = LETTERS_AHEAD + 1, TEAM_SLOT_BYTES = 1040, PAIR_SLOT_BYTES = 128 };
 
 /* Letters of a generation have numbers below the next one: 10^12 of them. */
 enum { GENERATION_SHIFT = 40 };

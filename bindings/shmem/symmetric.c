@@ -106,7 +106,7 @@ static void meet(const char *call, const struct introduction *other)
     introductions[other->pe]++;
 }
 
-/* Fails for a PE that is lost, or late. */
+/* Fails for a PE that is lost, or late, and sends a sign of life to those that are missing. */
 static void check_missing(const char *call, int wanted, bool is_late)
 {
     char error[256];
@@ -117,7 +117,12 @@ static void check_missing(const char *call, int wanted, bool is_late)
         check(call, pe, outcome == KUMI_WIND_LOST ? outcome : KUMI_WIND_DONE, error);
         if (is_late)
             fail(call, "PE %d did not start within %d s", pe, START_LIMIT_MS / 1000);
+        /* One that is gone does not answer it. */
+        (void)kumi_wind_try_send(job.node, job.peers[pe], KUMI_WIND_UNORDERED, NULL, NULL, 0, NULL, 0, NULL,
+                                 error, sizeof error);
     }
+    if (job.heap.base != NULL)
+        obey_exit();
 }
 
 static int met(int wanted)

@@ -36,8 +36,12 @@ size_t mail_start(size_t offset);
 void mail_stop(void);
 /* Begins a new generation of the boxes of a team. */
 void mail_renew(const struct kumi_shmem_team *team);
-/* Letters that a member may send to another one before it receives one from it. */
-enum { LETTERS_AHEAD = 4 };
+/*
+ * Letters that a member may send to another one before it receives one from it: fewer than a ring
+ * has slots. With as many, all members could wait for a slot of the next one, because a reader says
+ * after every second letter only that it has read.
+ */
+enum { LETTERS_AHEAD = 3 };
 /* Most bytes of one letter. */
 size_t letter_bytes_max(const struct kumi_shmem_team *team);
 /* Sends a letter to member me + 2^round. */

@@ -11,7 +11,7 @@ static void test_set(int start, int log_stride, int size)
     if (me < start || (me - start) % stride != 0 || (me - start) / stride >= size)
         return;
     int mine = (me - start) / stride;
-    static uint32_t from32[64 * 20], to32[64 * 20];
+    static uint32_t from32[64 * 300], to32[64 * 300];
     static uint64_t from64[64 * 2000], to64[64 * 2000];
     static uint64_t many[2000], got[2000];
 #define PE(member) (start + (member)*stride)
@@ -43,6 +43,8 @@ static void test_set(int start, int log_stride, int size)
     for (int at = 0; at < 2 * size; at++)                                                                   \
         HOLDS(to##BITS[2 * at] == (unsigned)PE(at / 2) * 1000 + 3 * (unsigned)(mine * 2 + at % 2));
     TEST_BITS(32, 20)
+    /* Many letters in a round. */
+    TEST_BITS(32, 300)
     TEST_BITS(64, 2000)
     FILL(many, got)
     shmem_broadcast64(got, many, 2000, 0, start, log_stride, size, sync_words);
