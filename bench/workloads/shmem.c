@@ -5,7 +5,7 @@
  *   oshrun -n N shmem collective QUICK SIZE_BYTES...
  *
  * One-sided, PE 0 prints medians of a put that is completed, of a get, and for 8 bytes of an atomic
- * addition that returns the value of before, and the goodput of puts of which many are under way.
+ * addition that returns the value of before, and the goodput of puts of which many are in flight.
  * Collective, it prints medians of an all-to-all with this many bytes for each pair, and for size 0
  * of a barrier. Sizes are multiples of 8. The data is checked.
  */

@@ -31,7 +31,7 @@ static void exchange(const char *call, const struct kumi_shmem_team *team, int r
 {
     size_t at_once = letter_bytes_max(team), sent = 0;
     for (size_t got = 0; got < bytes; got += smaller(at_once, bytes - got)) {
-        /* As many letters are on their way as the ring holds. */
+        /* As many letters are in flight as the ring holds. */
         for (; sent < bytes && sent < got + LETTERS_AHEAD * at_once; sent += smaller(at_once, bytes - sent))
             send_letter(call, team, round, out + sent, smaller(at_once, bytes - sent));
         receive_letter(call, team, round, in + got, smaller(at_once, bytes - got));

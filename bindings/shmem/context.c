@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Contexts, and moves of bytes. A put is sent at once, from a copy of its data, and nothing waits
- * for it. A context notes the PEs to which something is under way, and quiet waits for these.
+ * for it. A context notes the PEs to which something is in flight, and quiet waits for these.
  */
 #include "context.h"
 

@@ -17,7 +17,7 @@ struct kumi_shmem_context {
     struct kumi_shmem_team *team;
     long options;
     pthread_mutex_t lock;
-    /* PEs to which operations may be under way. */
+    /* PEs to which operations may be in flight. */
     atomic_uchar *is_dirty;
     atomic_bool has_dirty;
     struct pending *pending;

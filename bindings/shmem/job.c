@@ -21,13 +21,12 @@ struct job job = {.me = -1};
 
 void end_all(int status)
 {
-    struct kumi_wind_place place = own_place(EXIT_WORD_OFFSET, job.me);
     /* The status and a bit that says that there is one. */
     uint64_t word = (1ull << 32) | (uint32_t)status;
     char error[256];
     if (job.node != NULL && !job.is_ending) {
         for (int pe = 0; pe < job.count; pe++) {
-            place = own_place(EXIT_WORD_OFFSET, pe);
+            struct kumi_wind_place place = own_place(EXIT_WORD_OFFSET, pe);
             if (pe != job.me)
                 (void)kumi_wind_post_put(job.node, job.peers[pe], &place, &word, sizeof word, error,
                                          sizeof error);

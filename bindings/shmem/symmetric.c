@@ -138,9 +138,10 @@ static void await_introductions(const char *call, int wanted)
 {
     int64_t limit_ns = now_ns() + START_LIMIT_MS * 1000000ll;
     while (met(wanted) < job.count) {
+        /* In parts, to notice a PE that is lost. A negative limit would be none. */
         int64_t left_ms = (limit_ns - now_ns()) / 1000000;
-        /* In parts, to notice a PE that is lost. */
-        struct kumi_wind_message *message = kumi_wind_receive(job.node, left_ms < 300 ? left_ms : 300);
+        int64_t part_ms = left_ms < 0 ? 0 : left_ms < 300 ? left_ms : 300;
+        struct kumi_wind_message *message = kumi_wind_receive(job.node, part_ms);
         if (message == NULL) {
             check_missing(call, wanted, left_ms <= 0);
             continue;

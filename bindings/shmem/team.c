@@ -158,7 +158,7 @@ PUBLIC void shmem_team_destroy(shmem_team_t team)
     if (gone == &world || gone == &shared)
         fail(call, "a predefined team cannot be destroyed");
     team_sync(call, gone);
-    /* Numbers of letters read that are under way would hide those of a later team. */
+    /* Numbers of letters read that are in flight would hide those of a later team. */
     char error[256];
     for (int member = 0; member < gone->count; member++) {
         int pe = team_pe(gone, member);

@@ -48,11 +48,13 @@ claim "OpenSHMEM" "an unknown comparison is named" mistake 'shmem_long_wait_unti
 claim "OpenSHMEM" "a launcher without a way to meet is named" eval \
     '! PMI_RANK=0 PMI_SIZE=4 limit "$work/shmem_errors" 2>"$work/stderr" &&
         grep -q "PMI_SIZE is 4, and the launcher gives the processes no way to meet: use .kumi oshrun." "$work/stderr"'
-killed() { # all others end within 4 s with a message
+killed() { # killed CALL ARGUMENT: all others end within 4 s with a message
     local began=$SECONDS
-    mistake 'PE [12]: shmem_barrier_all: PE 0: ' kill && [ $((SECONDS - began)) -le 4 ]
+    mistake "PE [12]: $1: PE 0: " "$2" && [ $((SECONDS - began)) -le 4 ]
 }
-claim "OpenSHMEM" "a PE that is killed ends the others" killed
+claim "OpenSHMEM" "a PE that is killed ends the others" killed shmem_barrier_all kill
+claim "OpenSHMEM" "a PE that is killed while others may be in shmem_init ends them" \
+    killed 'shmem_(init|barrier_all)' kill-at-start
 exits() {
     local pid pids=() pe
     for pe in 0 1 2; do

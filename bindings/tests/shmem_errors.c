@@ -37,9 +37,13 @@ int main(int count, char **arguments)
         shmem_long_wait_until(&word, 9, 1);
     else if (strcmp(mistake, "exit") == 0 && me == 0)
         shmem_global_exit(7);
-    else if (strcmp(mistake, "kill") == 0 && me == 0)
+    else if (strcmp(mistake, "kill-at-start") == 0 && me == 0)
         raise(SIGKILL);
-    else if (strcmp(mistake, "implicit") == 0) {
+    else if (strcmp(mistake, "kill") == 0) {
+        shmem_barrier_all(); /* All have left shmem_init. */
+        if (me == 0)
+            raise(SIGKILL);
+    } else if (strcmp(mistake, "implicit") == 0) {
         shmem_long_p(&word, me + 1, (me + 1) % pes);
         printf("left without shmem_finalize\n");
         return 0;
