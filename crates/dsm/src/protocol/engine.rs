@@ -46,7 +46,7 @@ impl Engine {
             me,
             nodes,
             intervals: Intervals::new(me, nodes),
-            exchange: Exchange::new(me, nodes),
+            exchange: Exchange::new(me, (0..nodes).collect()),
             locks: Locks::new(me, nodes),
             granted: BTreeMap::new(),
             outgoing: VecDeque::new(),
@@ -174,13 +174,13 @@ impl Engine {
         match message {
             Message::Exchange {
                 sequence,
-                round,
+                direction,
                 blobs,
             } => {
                 let outgoing = &mut self.outgoing;
                 let mut send = |to, message| push(outgoing, to, &message);
                 self.exchange
-                    .on_message(from, (sequence, round), blobs, &mut send)
+                    .on_message(from, sequence, direction, blobs, &mut send)
             }
             Message::Request { lock, clock } => {
                 let step = self.locks.on_request(lock, from, clock)?;

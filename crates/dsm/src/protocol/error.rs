@@ -18,12 +18,10 @@ pub enum Violation {
     #[error("a message about lock {0} does not fit its queue")]
     Queue(u32),
     /// A message that does not fit the exchange.
-    #[error("a message of exchange {sequence}, round {round}, does not fit")]
+    #[error("a message of exchange {sequence} does not fit")]
     Exchange {
         /// Number of the exchange.
         sequence: u32,
-        /// Number of the round, from 0 on.
-        round: u8,
     },
     /// An interval whose writer is no node.
     #[error("an interval of node {0}, which does not exist")]
@@ -46,20 +44,23 @@ pub enum Violation {
 /// Nodes that made different calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// The calls, by node.
-    pub calls: Vec<String>,
+    /// Nodes with their calls.
+    pub calls: Vec<(usize, String)>,
 }
 
 impl std::error::Error for Mismatch {}
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let other = self.calls.iter().position(|call| *call != self.calls[0]);
-        let other = other.unwrap_or_default();
+        let (first, call) = &self.calls[0];
+        let (other, different) = self
+            .calls
+            .iter()
+            .find(|(_, other)| other != call)
+            .unwrap_or(&self.calls[0]);
         write!(
             out,
-            "node 0 calls {}, node {other} calls {}: all nodes make the same calls in the same order",
-            self.calls[0], self.calls[other]
+            "node {first} calls {call}, node {other} calls {different}: all nodes make the same calls in the same order"
         )
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   Engine ── who has written what
 //!     ├─ intervals   pages written between two releases, and vector clocks
-//!     ├─ exchange    barriers and other calls of all nodes: dissemination
+//!     ├─ exchange    barriers and other calls of all nodes, over a tree
 //!     └─ locks       queues that pass on from node to node
 //! ```
 

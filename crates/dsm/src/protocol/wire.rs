@@ -1,7 +1,7 @@
 //! Messages between nodes. All numbers are big-endian.
 //!
 //! ```text
-//! exchange: | 1 | sequence (32) | round (8)  | count (16) | count × blob |
+//! exchange: | 1 | sequence (32) | direction (8) | count (16) | count × blob |
 //! request:  | 2 | lock (32)                  | clock |
 //! forward:  | 3 | lock (32) | requester (16) | clock |
 //! grant:    | 4 | lock (32)                  | intervals |
@@ -16,16 +16,17 @@
 //! that its writer sends to all other nodes behind the exchange.
 
 use super::error::Malformed;
+use super::exchange::Direction;
 use super::intervals::{Clock, Interval};
 use super::spans::Span;
 
 /// A message to another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Blobs of some nodes, in a round of an exchange.
+    /// Blobs of some nodes, in an exchange.
     Exchange {
         sequence: u32,
-        round: u8,
+        direction: Direction,
         blobs: Vec<(u16, Vec<u8>)>,
     },
     /// Asks the manager for a lock.
@@ -46,12 +47,15 @@ impl Message {
         match self {
             Self::Exchange {
                 sequence,
-                round,
+                direction,
                 blobs,
             } => {
                 out.push(1);
                 out.extend(sequence.to_be_bytes());
-                out.push(*round);
+                out.push(match direction {
+                    Direction::Up => 0,
+                    Direction::Down => 1,
+                });
                 out.extend((blobs.len() as u16).to_be_bytes());
                 for (node, bytes) in blobs {
                     out.extend(node.to_be_bytes());
@@ -175,7 +179,12 @@ impl<'a> Reader<'a> {
     fn message(&mut self, nodes: usize) -> Option<Message> {
         Some(match self.byte()? {
             1 => {
-                let (sequence, round) = (self.number()?, self.byte()?);
+                let sequence = self.number()?;
+                let direction = match self.byte()? {
+                    0 => Direction::Up,
+                    1 => Direction::Down,
+                    _ => return None,
+                };
                 let mut blobs = Vec::new();
                 for _ in 0..self.short()? {
                     let (node, length) = (self.short()?, self.number()?);
@@ -183,7 +192,7 @@ impl<'a> Reader<'a> {
                 }
                 Message::Exchange {
                     sequence,
-                    round,
+                    direction,
                     blobs,
                 }
             }
@@ -228,10 +237,14 @@ mod tests {
         let blob = (0_u16..4, proptest::collection::vec(any::<u8>(), 0..20));
         let blobs = proptest::collection::vec(blob, 0..4);
         prop_oneof![
-            (any::<u32>(), any::<u8>(), blobs).prop_map(|(sequence, round, blobs)| {
+            (any::<u32>(), any::<bool>(), blobs).prop_map(|(sequence, is_up, blobs)| {
                 Message::Exchange {
                     sequence,
-                    round,
+                    direction: if is_up {
+                        Direction::Up
+                    } else {
+                        Direction::Down
+                    },
                     blobs,
                 }
             }),

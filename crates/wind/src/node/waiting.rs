@@ -287,6 +287,9 @@ pub fn note_poll(shared: &Shared) {
 pub fn run(shared: &Shared) {
     let waiters = &shared.waiters;
     let mut seen_actions = 0;
+    // A program that is found waiting each time is looked at less often: with more processes than
+    // processors, the looks cost as much as their messages.
+    let mut linger = LINGER;
     while !shared.is_ended.load(Ordering::Relaxed) {
         let since_wait = waiters.since_wait();
         let has_waiting = waiters.waiting.load(Ordering::SeqCst) > 0;
@@ -303,10 +306,16 @@ pub fn run(shared: &Shared) {
         // Such a program receives itself (`Node::send_submitted`).
         let is_active = state.actions - seen_actions >= ACTIONS_PER_RECEIVE;
         seen_actions = state.actions;
-        let pause = if has_waiting || is_active {
-            Some(LINGER)
+        let pause = if has_waiting {
+            linger = (2 * linger).min(LONG_WAIT);
+            Some(linger)
         } else {
-            waiters.absence()
+            linger = LINGER;
+            if is_active {
+                Some(LINGER)
+            } else {
+                waiters.absence()
+            }
         };
         if let Some(pause) = pause {
             state.expect_turn();
