@@ -1,8 +1,10 @@
 //! Memory that several threads read and write at the same time.
 
 use nix::libc;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -31,6 +33,17 @@ impl SharedMemory {
     /// `InvalidInput` for 0 bytes, `OutOfMemory` for more than the machine has.
     pub fn new(bytes: usize) -> io::Result<Self> {
         Self::map_pages(bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// Maps `bytes` bytes of zeros twice: both values have the same bytes.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn new_twice(bytes: usize) -> io::Result<(Self, Self)> {
+        let file = memfd_create("kumi-memory", MFdFlags::MFD_CLOEXEC)?;
+        ftruncate(&file, bytes as i64)?;
+        let map = || Self::map(file.as_fd(), bytes);
+        Ok((map()?, map()?))
     }
 
     /// Maps the first `bytes` bytes of a file, or of a BPF array that allows it.
@@ -211,6 +224,17 @@ mod tests {
                 assert_eq!(part, bytes[..length]);
             }
         }
+    }
+
+    #[test]
+    fn memory__twice__has_the_same_bytes_in_both() {
+        let (one, two) = SharedMemory::new_twice(5000).unwrap();
+        one.write(4000, b"both");
+        drop(one);
+        let mut bytes = [0; 5];
+        two.read(3999, &mut bytes);
+        assert_eq!(&bytes, b"\0both");
+        assert!(SharedMemory::new_twice(0).is_err());
     }
 
     #[test]

@@ -4,9 +4,8 @@ use super::counts::{Counts, add};
 use super::error::DsmError;
 use super::fabric::Fabric;
 use super::pages::Pages;
-use super::region::{Region, View};
+use super::region::{Copies, Region, View};
 use crate::protocol::{Call, Engine, Placement, Updates, Violation};
-use kumi_sys::shared_memory::SharedMemory;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -103,16 +102,15 @@ impl<F: Fabric, V: View> Member<F, V> {
         Ok(self.wait(Engine::take_exchange)??)
     }
 
-    /// Adds a region of zeros, with the same number and placement on all nodes. `twins` are zeros
-    /// too, as many bytes.
+    /// Adds a region of zeros, with the same number and placement on all nodes.
     pub fn add_region(
         &self,
         view: V,
-        twins: SharedMemory,
+        copies: Copies,
         placement: Placement,
         updates: Updates,
     ) -> Arc<Region<V>> {
-        self.pages.add(view, twins, placement, updates)
+        self.pages.add(view, copies, placement, updates)
     }
 
     /// Waits until all nodes have called it. What any of them wrote before is seen by all.
@@ -123,6 +121,7 @@ impl<F: Fabric, V: View> Member<F, V> {
         self.fabric.check()?;
         let written = self.pages.flush(&self.fabric)?;
         let (updates, pushed) = self.pages.take_updates()?;
+        self.fabric.push(self.pages.join_updates(&updates))?;
         self.act(|engine| {
             engine.close_interval(written);
             engine.start_barrier(pushed);
@@ -130,16 +129,17 @@ impl<F: Fabric, V: View> Member<F, V> {
         let data = self.wait(Engine::take_exchange)??;
         let end = self.engine().end_barrier(&data)?;
         add(&self.pages.counters.barriers, 1);
-        if end.has_pushes {
-            // All nodes have taken their own updates, so nobody takes these for its own.
-            let updates = self.pages.join_updates(updates, &end.pushed);
-            self.fabric.push(updates)?;
+        let contended = self.pages.note_contended(&end.pushed);
+        if !contended.is_empty() {
+            // Gaps of one node may have come over changes of another one, which are sent again.
+            self.fabric
+                .push(self.pages.updates_in(&updates, &contended))?;
             self.exchange(Call {
-                text: "barrier, updated".to_owned(),
+                text: "barrier, sent again".to_owned(),
                 data: Vec::new(),
             })?;
-            self.pages.end_updates(&end.pushed);
         }
+        self.pages.end_updates(&end.pushed);
         self.pages.invalidate(&self.fabric, &end.written)
     }
 

@@ -32,5 +32,5 @@ pub use diffs::Diffs;
 pub use error::DsmError;
 pub use fabric::{EncodedDiff, Fabric, Update};
 pub use member::Member;
-pub use region::{PAGE_BYTES, Region, View, changes};
+pub use region::{Copies, PAGE_BYTES, Region, View, changes};
 pub use sharing::{Notable, Sharing};

@@ -4,10 +4,9 @@ use super::counts::{Counters, add};
 use super::diffs::Diffs;
 use super::error::DsmError;
 use super::fabric::{Fabric, Update};
-use super::region::{HAS_TWIN, PAGE_BYTES, Region, VALID, View};
+use super::region::{Copies, HAS_TWIN, PAGE_BYTES, Region, VALID, View};
 use super::sharing::Sharing;
 use crate::protocol::{Placement, Span, Updates, Written, spans};
-use kumi_sys::shared_memory::SharedMemory;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -53,11 +52,12 @@ impl<V: View> Pages<V> {
     pub fn add(
         &self,
         view: V,
-        twins: SharedMemory,
+        copies: Copies,
         placement: Placement,
         updates: Updates,
     ) -> Arc<Region<V>> {
         let bytes = view.own().bytes();
+        let Copies { twins, staged } = copies;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let first = regions
             .last()
@@ -70,6 +70,8 @@ impl<V: View> Pages<V> {
             nodes: self.nodes,
             view,
             twins,
+            staged,
+            contended: (0..bytes / PAGE_BYTES).map(|_| false.into()).collect(),
             sharing: Sharing::new(bytes / PAGE_BYTES),
             states: (0..bytes / PAGE_BYTES).map(|_| AtomicU8::new(0)).collect(),
             last_miss: Mutex::new((0, 0)),
@@ -314,54 +316,101 @@ impl<V: View> Pages<V> {
         Ok((updates, pages))
     }
 
-    /// Joins updates with short gaps of bytes that have not changed, in pages that `others` do not
-    /// send: nobody else has written there, so all nodes have these bytes already. Numbers that
-    /// change in a few of their bytes become one run.
-    pub fn join_updates(&self, updates: Vec<Update>, others: &[Span]) -> Vec<Update> {
-        let regions: Vec<_> = self.regions_with(Updates::AtBarriers).collect();
-        let shared: Vec<_> = regions
-            .iter()
-            .map(|region| region.local_runs(others))
-            .collect();
+    /// Joins updates with short gaps of bytes that have not changed, so that numbers that change in
+    /// a few of their bytes are one run. Pages that several nodes have written before are left out:
+    /// the gaps may have changes of others. If a page turns out to be one,
+    /// [`Self::note_contended`] returns it.
+    pub fn join_updates(&self, updates: &[Update]) -> Vec<Update> {
+        let regions = self.regions();
         let mut joined: Vec<Update> = Vec::new();
         for update in updates {
-            let place = regions
-                .iter()
-                .position(|region| region.number == update.region);
-            let (Some(last), Some(place)) = (joined.last_mut(), place) else {
-                joined.push(update);
-                continue;
-            };
-            let end = last.offset as usize + last.bytes.len();
-            let gap = (update.offset as usize).saturating_sub(end);
-            let pages = end / PAGE_BYTES..(end + gap).div_ceil(PAGE_BYTES);
-            let is_own = |run: &Range<usize>| run.end <= pages.start || pages.end <= run.start;
-            let is_joined = last.region == update.region
-                && (end as u64) < update.offset
-                && gap <= GAP_BYTES_MAX
-                && shared[place].iter().all(is_own);
-            if !is_joined {
-                joined.push(update);
-                continue;
+            let region = &regions[update.region];
+            let gap = joined.last().and_then(|last| {
+                let end = last.offset as usize + last.bytes.len();
+                let gap = (update.offset as usize).checked_sub(end)?;
+                let mut pages = end / PAGE_BYTES..(end + gap).div_ceil(PAGE_BYTES);
+                let is_contended = |page: usize| region.contended[page].load(Ordering::Relaxed);
+                let is_joined = last.region == update.region
+                    && gap <= GAP_BYTES_MAX
+                    && !pages.any(is_contended);
+                is_joined.then_some((end, gap))
+            });
+            match (gap, joined.last_mut()) {
+                (Some((end, gap)), Some(last)) => {
+                    let at = last.bytes.len();
+                    last.bytes.resize(at + gap, 0);
+                    region.twins.read(end, &mut last.bytes[at..]);
+                    last.bytes.extend_from_slice(&update.bytes);
+                }
+                _ => joined.push(update.clone()),
             }
-            let at = last.bytes.len();
-            last.bytes.resize(at + gap, 0);
-            regions[place].twins.read(end, &mut last.bytes[at..]);
-            last.bytes.extend_from_slice(&update.bytes);
         }
         joined
     }
 
+    /// Returns the pages among those that nodes sent before a barrier which several have sent, and
+    /// which were not known as such. They are known then.
+    pub fn note_contended(&self, pushed: &[Written]) -> Vec<Span> {
+        let mut found = Vec::new();
+        for region in self.regions_with(Updates::AtBarriers) {
+            let mut pages: Vec<usize> = pushed
+                .iter()
+                .flat_map(|written| region.local(&written.pages))
+                .collect();
+            pages.sort_unstable();
+            let several = pages.windows(2).filter(|pair| pair[0] == pair[1]);
+            let mut several: Vec<usize> = several.map(|pair| pair[0]).collect();
+            several.dedup();
+            for page in several {
+                if !region.contended[page].swap(true, Ordering::Relaxed) {
+                    spans::push(&mut found, region.first + page as u32);
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the parts of updates that are in the pages. This node's own arrivals have them again.
+    pub fn updates_in(&self, updates: &[Update], pages: &[Span]) -> Vec<Update> {
+        let regions = self.regions();
+        let mut parts = Vec::new();
+        for update in updates {
+            let region = &regions[update.region];
+            let (start, end) = (
+                update.offset as usize,
+                update.offset as usize + update.bytes.len(),
+            );
+            for run in region.local_runs(pages) {
+                let from = start.max(run.start * PAGE_BYTES);
+                let to = end.min(run.end * PAGE_BYTES);
+                if from >= to {
+                    continue;
+                }
+                let bytes = &update.bytes[from - start..to - start];
+                region.arrivals().write(from, bytes);
+                parts.push(Update {
+                    region: update.region,
+                    offset: from as u64,
+                    bytes: bytes.to_vec(),
+                });
+            }
+        }
+        parts
+    }
+
     /// Takes in what others have sent to pages of this node. It has written nothing since it took
     /// its own updates.
-    pub fn end_updates(&self, spans: &[Span]) {
-        for region in self.regions_with(Updates::AtBarriers) {
-            for page in region.local(spans) {
-                let state = region.lock(page);
-                if state & VALID != 0 {
-                    region.renew_twin(page);
+    pub fn end_updates(&self, pushed: &[Written]) {
+        let pushed = pushed
+            .iter()
+            .filter(|written| usize::from(written.writer) != self.me);
+        for Written { pages, .. } in pushed {
+            for region in self.regions_with(Updates::AtBarriers) {
+                for page in region.local(pages) {
+                    let state = region.lock(page);
+                    region.take_arrivals(page, state);
+                    region.unlock(page, state);
                 }
-                region.unlock(page, state);
             }
         }
     }

@@ -18,7 +18,7 @@ use kumi_sys::tracked_memory::TrackedMemory;
 use kumi_wind::protocol::diff;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 pub use kumi_sys::tracked_memory::PAGE_BYTES;
@@ -72,6 +72,14 @@ pub fn changes(twin: &[u8; PAGE_BYTES], now: &[u8; PAGE_BYTES], found: &mut Vec<
     diff::for_each_range(masks, |range| diff::extend(found, range));
 }
 
+/// Memory of a region beside the program's view and its copy. All are zeros, as many bytes.
+pub struct Copies {
+    /// Pages as they were when they were got, or last sent.
+    pub twins: SharedMemory,
+    /// What other nodes put, until a barrier. Regions that are updated at barriers have it.
+    pub staged: Option<SharedMemory>,
+}
+
 /// A region on this node.
 pub struct Region<V> {
     pub(super) number: usize,
@@ -81,6 +89,11 @@ pub struct Region<V> {
     pub(super) nodes: usize,
     pub(super) view: V,
     pub(super) twins: SharedMemory,
+    /// Bytes that others send before a barrier, for the copy. Only of regions that are updated at
+    /// barriers.
+    pub(super) staged: Option<SharedMemory>,
+    /// Pages that several nodes have written before one barrier.
+    pub(super) contended: Vec<AtomicBool>,
     pub(super) states: Vec<AtomicU8>,
     pub(super) sharing: Sharing,
     /// The page behind those that the last miss got, and their number.
@@ -100,6 +113,11 @@ impl<V: View> Region<V> {
     /// Returns the program's view.
     pub fn view(&self) -> &V {
         &self.view
+    }
+
+    /// Returns the memory into which other nodes put bytes: the copy, or what waits for a barrier.
+    pub fn arrivals(&self) -> &SharedMemory {
+        self.staged.as_ref().unwrap_or(self.view.own())
     }
 
     pub(super) fn pages(&self) -> usize {
@@ -241,19 +259,35 @@ impl<V: View> Region<V> {
     /// Appends what [`Self::take_changes`] finds, joined with what stands before it. Returns the
     /// number of bytes.
     pub(super) fn take_update(&self, page: usize, updates: &mut Vec<Update>) -> usize {
-        self.take_changes(page, |offset, bytes| match updates.last_mut() {
-            Some(last)
-                if last.region == self.number
-                    && last.offset + last.bytes.len() as u64 == offset =>
-            {
-                last.bytes.extend_from_slice(bytes);
+        self.take_changes(page, |offset, bytes| {
+            self.arrivals().write(offset as usize, bytes);
+            match updates.last_mut() {
+                Some(last)
+                    if last.region == self.number
+                        && last.offset + last.bytes.len() as u64 == offset =>
+                {
+                    last.bytes.extend_from_slice(bytes);
+                }
+                _ => updates.push(Update {
+                    region: self.number,
+                    offset,
+                    bytes: bytes.to_vec(),
+                }),
             }
-            _ => updates.push(Update {
-                region: self.number,
-                offset,
-                bytes: bytes.to_vec(),
-            }),
         })
+    }
+
+    /// Takes what has arrived for a locked page in.
+    pub(super) fn take_arrivals(&self, page: usize, state: u8) {
+        let mut bytes = [0; PAGE_BYTES];
+        let at = page * PAGE_BYTES;
+        // Nodes that have passed the barrier may send for the next one already. The same bytes go
+        // to the copy and the twin, so that they are no changes of this node.
+        self.arrivals().read(at, &mut bytes);
+        self.view.own().write(at, &bytes);
+        if state & VALID != 0 {
+            self.twins.write(at, &bytes);
+        }
     }
 
     pub(super) fn note(&self, pages: impl Iterator<Item = usize>) {

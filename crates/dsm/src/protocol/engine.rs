@@ -13,10 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct BarrierEnd {
     /// Writes of which this node did not know, whose bytes are at the pages' homes.
     pub written: Vec<Written>,
-    /// Pages whose bytes others send to this node.
-    pub pushed: Vec<Span>,
-    /// A node sends bytes, this one or another.
-    pub has_pushes: bool,
+    /// Pages whose bytes nodes have sent to all others, this one among them.
+    pub pushed: Vec<Written>,
 }
 
 /// Protocol state of a node.
@@ -74,7 +72,7 @@ impl Engine {
         self.exchange.take()
     }
 
-    /// Begins a barrier, behind which this node sends `pushed` pages to all others.
+    /// Begins a barrier, before which this node has sent `pushed` pages to all others.
     ///
     /// # Panics
     /// As [`Self::start_exchange`].
@@ -108,14 +106,14 @@ impl Engine {
             if let Some(other) = own.iter().find(|own| usize::from(own.writer) != node) {
                 return Err(Violation::Writer(other.writer));
             }
-            end.has_pushes |= own.iter().any(|own| own.number == 0);
-            if node == self.me {
-                continue;
-            }
             for own in own {
                 match own.number {
-                    0 => end.pushed.extend(own.pages),
-                    _ => intervals.push(own),
+                    0 => end.pushed.push(Written {
+                        writer: own.writer,
+                        pages: own.pages,
+                    }),
+                    _ if node != self.me => intervals.push(own),
+                    _ => {}
                 }
             }
         }

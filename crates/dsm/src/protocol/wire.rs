@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Intervals are numbered from 1. In the data of a barrier, one with the number 0 has the pages
-//! that its writer sends to all other nodes behind the exchange.
+//! that its writer has sent to all other nodes before the exchange.
 
 use super::error::Malformed;
 use super::exchange::Direction;

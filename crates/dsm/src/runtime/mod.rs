@@ -12,7 +12,7 @@ mod faults;
 pub mod show;
 mod typed;
 
-use crate::coherence::{Counts, DsmError, Member, PAGE_BYTES, Region};
+use crate::coherence::{Copies, Counts, DsmError, Member, PAGE_BYTES, Region};
 use crate::protocol::{Call, Placement, Updates};
 use fabric::WindFabric;
 use kumi_sys::shared_memory::SharedMemory;
@@ -72,18 +72,27 @@ fn wind_failed(error: kumi_wind::WindError) -> DsmError {
 /// Memory of a region.
 struct Mapped {
     memory: TrackedMemory,
-    twins: SharedMemory,
-    /// The bytes, for Wind.
-    again: SharedMemory,
+    copies: Copies,
+    /// The bytes into which others put, for Wind.
+    arrivals: SharedMemory,
 }
 
 impl Mapped {
-    fn new(pages: usize, address: usize, tier: Option<Tier>) -> io::Result<Self> {
-        let memory = TrackedMemory::new(pages, Some(address), tier)?;
+    fn new(pages: usize, at: usize, updates: Updates, tier: Option<Tier>) -> io::Result<Self> {
+        let bytes = pages * PAGE_BYTES;
+        let memory = TrackedMemory::new(pages, Some(at), tier)?;
+        let (staged, arrivals) = match updates {
+            Updates::OnAccess => (None, memory.map_again()?),
+            Updates::AtBarriers => {
+                let (staged, again) = SharedMemory::new_twice(bytes)?;
+                (Some(staged), again)
+            }
+        };
+        let twins = SharedMemory::new(bytes)?;
         Ok(Self {
-            twins: SharedMemory::new(pages * PAGE_BYTES)?,
-            again: memory.map_again()?,
             memory,
+            copies: Copies { twins, staged },
+            arrivals,
         })
     }
 }
@@ -239,11 +248,11 @@ impl Dsm {
         let text = format!("alloc of {bytes} bytes at homes {kind}/{parameter}{when}");
         let Mapped {
             memory,
-            twins,
-            again,
-        } = self.map(pages, &text)?;
-        let region = job.member.add_region(memory, twins, placement, updates);
-        job.member.fabric().register(region.number(), again)?;
+            copies,
+            arrivals,
+        } = self.map(pages, updates, &text)?;
+        let region = job.member.add_region(memory, copies, placement, updates);
+        job.member.fabric().register(region.number(), arrivals)?;
         let shared = Arc::new(Shared {
             job: Arc::clone(job),
             region,
@@ -259,7 +268,7 @@ impl Dsm {
 
     /// Maps memory at an address that is free on all nodes, with all that a region needs: a node
     /// that has too little says so before the others go on.
-    fn map(&self, pages: usize, text: &str) -> Result<Mapped, DsmError> {
+    fn map(&self, pages: usize, updates: Updates, text: &str) -> Result<Mapped, DsmError> {
         let job = &self.job;
         let mut next = job
             .next_address
@@ -267,7 +276,7 @@ impl Dsm {
             .unwrap_or_else(PoisonError::into_inner);
         for attempt in 0..ADDRESSES {
             let address = *next + attempt * ADDRESS_STEP;
-            let mapped = Mapped::new(pages, address, job.tier);
+            let mapped = Mapped::new(pages, address, updates, job.tier);
             let answer = match &mapped {
                 Ok(_) => String::new(),
                 Err(error) if error.raw_os_error() == Some(EEXIST) => "in use".to_owned(),

@@ -1,7 +1,9 @@
 //! A network of nodes whose programs run one at a time. A seed decides who runs next, and when a
 //! message arrives.
 
-use crate::coherence::{DsmError, EncodedDiff, Fabric, Member, PAGE_BYTES, Region, Update, View};
+use crate::coherence::{
+    Copies, DsmError, EncodedDiff, Fabric, Member, PAGE_BYTES, Region, Update, View,
+};
 use crate::protocol::{Placement, Updates};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::protocol::diff;
@@ -207,8 +209,8 @@ impl Fabric for Link {
             self.world.pass(self.me);
             let next = self.world.schedule.lock().unwrap().rng.usize(..parts.len());
             let (node, update) = parts.swap_remove(next);
-            let own = regions[node][update.region].view().own();
-            own.write(update.offset as usize, &update.bytes);
+            let arrivals = regions[node][update.region].arrivals();
+            arrivals.write(update.offset as usize, &update.bytes);
         }
         self.world.work();
         Ok(())
@@ -311,8 +313,12 @@ pub fn run(
     assert!(world.members.set(weak).is_ok());
     let add = |member: &Arc<Node>| {
         let add = |updates| {
-            let twins = SharedMemory::new(pages * PAGE_BYTES).unwrap();
-            member.add_region(SimulatedView::new(pages), twins, placement, updates)
+            let memory = || SharedMemory::new(pages * PAGE_BYTES).unwrap();
+            let copies = Copies {
+                twins: memory(),
+                staged: (updates == Updates::AtBarriers).then(memory),
+            };
+            member.add_region(SimulatedView::new(pages), copies, placement, updates)
         };
         [Updates::OnAccess, Updates::AtBarriers]
             .into_iter()
