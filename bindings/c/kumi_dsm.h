@@ -27,7 +27,22 @@
  * or a barrier. A process that is forked from one with shared memory must not use it.
  *
  * If a node dies or is cut off, active and later calls on all other nodes fail with KUMI_DSM_LOST
- * within 3 s. A process that accesses a page whose home is lost ends with a message.
+ * within 3 s. A process that accesses a page whose home is lost ends with a message. With replicas
+ * it does not, and the nodes that are left can go on:
+ *
+ *    kumi_dsm_keep_replicas(dsm, error, sizeof error);
+ *    ...
+ *    while (round < rounds) {
+ *        ... compute with rows of node `place` of `left` ...
+ *        int outcome = kumi_dsm_barrier(dsm, error, sizeof error);
+ *        if (outcome == KUMI_DSM_LOST) {
+ *            struct kumi_dsm_recovery now = {.size = sizeof now};
+ *            if (kumi_dsm_recover(dsm, &now, error, sizeof error) != 0)
+ *                break;
+ *            left = now.left, place = now.place, round = now.barriers - first_barriers;
+ *        } else
+ *            round++;
+ *    }
  */
 #ifndef KUMI_DSM_H
 #define KUMI_DSM_H
@@ -62,6 +77,8 @@ enum kumi_dsm_outcome {
     KUMI_DSM_ARGUMENT,
     /* The system refused something. */
     KUMI_DSM_SYSTEM,
+    /* Too many nodes are lost, or one together with the node of its replicas: the job ends. */
+    KUMI_DSM_ENDED,
 };
 
 struct kumi_dsm;
@@ -92,6 +109,37 @@ void kumi_dsm_free(struct kumi_dsm *dsm);
 /* Returns the number of this node, and the number of nodes. */
 int kumi_dsm_node(const struct kumi_dsm *dsm);
 int kumi_dsm_nodes(const struct kumi_dsm *dsm);
+
+/*
+ * Keeps a replica of each page on another node. All nodes call it, before the first allocation. A
+ * barrier is two exchanges then, and changed bytes travel twice; memory is five times that of the
+ * pages which are used.
+ */
+int kumi_dsm_keep_replicas(const struct kumi_dsm *dsm, char *error, size_t error_bytes);
+
+/* What a recovery has led to: the same on all nodes that are left, but for `place`. */
+struct kumi_dsm_recovery {
+    /* sizeof(struct kumi_dsm_recovery) */
+    size_t size;
+    /* Barriers that count as passed. The memory is as it was at the last one of them. */
+    uint64_t barriers;
+    /* Number of nodes that are left, and the place of this node among them, from 0 on. */
+    int left;
+    int place;
+};
+
+/*
+ * Goes on without lost nodes, when a call has failed with KUMI_DSM_LOST. All nodes that are left
+ * call it. The memory goes back to the last barrier: what was written since then is undone on all
+ * nodes, all locks are free, and memory that was allocated since then must be allocated again.
+ * Nodes keep their numbers. More than half of the nodes must be left, or half with the lowest
+ * number: so a network that falls apart does not leave two jobs. `recovery` may be NULL.
+ */
+int kumi_dsm_recover(const struct kumi_dsm *dsm, struct kumi_dsm_recovery *recovery, char *error,
+                     size_t error_bytes);
+
+/* Returns 1 if a node takes part, and 0 if the others have gone on without it. */
+int kumi_dsm_is_left(const struct kumi_dsm *dsm, int node);
 
 /* Allocates zeros. All nodes make the same calls in the same order. Returns NULL if it fails. */
 void *kumi_dsm_alloc(const struct kumi_dsm *dsm, size_t bytes, int placement, uint32_t parameter, char *error,

@@ -63,6 +63,19 @@ int main(void)
     expect_true("a lock that is not held is not released",
                 kumi_dsm_unlock(dsm, 9, error, sizeof error) == KUMI_DSM_ARGUMENT &&
                     says("lock 9 is not held by this node"));
+    struct kumi_dsm_recovery recovery = {.size = sizeof recovery};
+    expect_true("replicas begin before the first allocation",
+                kumi_dsm_keep_replicas(dsm, error, sizeof error) == KUMI_DSM_ARGUMENT &&
+                    says("replicas of 2 regions: expected the call before the first allocation"));
+    expect_true("a recovery needs replicas",
+                kumi_dsm_recover(dsm, &recovery, error, sizeof error) == KUMI_DSM_ARGUMENT &&
+                    says("there are no replicas"));
+    recovery.size = 0;
+    expect_true("a recovery without a size is refused",
+                kumi_dsm_recover(dsm, &recovery, error, sizeof error) == KUMI_DSM_ARGUMENT &&
+                    says("kumi_dsm_recovery.size is 0"));
+    expect_true("all nodes are left", kumi_dsm_is_left(dsm, 0) == 1 && kumi_dsm_is_left(dsm, 1) == 1 &&
+                                          kumi_dsm_is_left(dsm, 2) == 0 && kumi_dsm_is_left(dsm, -1) == 0);
     expect_true("memory that is not shared is not prefetched",
                 kumi_dsm_prefetch(dsm, error, 1, error, sizeof error) == KUMI_DSM_ARGUMENT &&
                     says("is not in shared memory"));

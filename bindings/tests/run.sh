@@ -407,6 +407,26 @@ if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
         claim "Shared memory from Python" "$example has its result" \
             is_sequential 3 $groups_python "$bindings/../examples/dsm/$example.py"
     done
+    survives() { # survives VICTIM: the example ends with its result though a node is killed
+        local node pids=() status=0
+        for node in 0 1 2 3; do
+            RANK=$node WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=24996 KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY \
+                timeout --foreground 120 $groups_python "$bindings/../examples/dsm/survive.py" 3000 \
+                >>"$work/stdout" 2>>"$work/stderr" &
+            pids+=($!)
+        done
+        sleep 2
+        pkill -9 -P "${pids[$1]}"
+        for node in 0 1 2 3; do
+            wait "${pids[$node]}" 2>/dev/null || [ "$node" = "$1" ] || status=1
+        done
+        [ $status = 0 ] && grep -qx "heat: the sequential result, with 3 nodes left" "$work/stdout" &&
+            [ "$(grep -c "node $1 is lost: .*go on from step" "$work/stderr")" = 3 ]
+    }
+    for victim in 0 2; do
+        : >"$work/stdout" >"$work/stderr"
+        claim "Shared memory from Python" "the others go on when node $victim is killed" survives $victim
+    done
     sed -n '/^import kumi.dsm/,/^```/{/^```/!p}' "$bindings/../README.md" >"$work/readme.py"
     claim "Shared memory from Python" "the README's example holds" eval \
         '[ -s "$work/readme.py" ] && job 3 $groups_python "$work/readme.py"'

@@ -24,14 +24,15 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import c_int, c_size_t, c_uint32, c_void_p
+from ctypes import c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 from . import _library
 
-__all__ = ["CallsDiffer", "Dsm", "DsmError", "NodeLost", "join"]
+__all__ = ["CallsDiffer", "Dsm", "DsmError", "JobEnded", "NodeLost", "Recovery", "join"]
 
-_LOST, _MISMATCH, _ARGUMENT = 1, 2, 3
+_LOST, _MISMATCH, _ARGUMENT, _ENDED = 1, 2, 3, 5
 _BLOCKS, _CYCLIC, _ON = range(3)
 
 
@@ -43,8 +44,26 @@ class NodeLost(DsmError):
     """A node ended, was cut off, or does not answer."""
 
 
+class JobEnded(DsmError):
+    """So many nodes are lost that the others cannot go on."""
+
+
 class CallsDiffer(DsmError):
     """The nodes made different calls."""
+
+
+class _Recovery(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("barriers", c_uint64), ("left", c_int), ("place", c_int)]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a recovery has led to."""
+
+    #: Barriers that count as passed. The memory is as it was at the last one.
+    barriers: int
+    #: Numbers of the nodes that are left, in order.
+    left: tuple[int, ...]
 
 
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -57,6 +76,9 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kumi_dsm_barrier": (c_int, [c_void_p, *_library._SAY]),
     "kumi_dsm_lock": (c_int, [c_void_p, c_uint32, *_library._SAY]),
     "kumi_dsm_unlock": (c_int, [c_void_p, c_uint32, *_library._SAY]),
+    "kumi_dsm_keep_replicas": (c_int, [c_void_p, *_library._SAY]),
+    "kumi_dsm_recover": (c_int, [c_void_p, ctypes.POINTER(_Recovery), *_library._SAY]),
+    "kumi_dsm_is_left": (c_int, [c_void_p, c_int]),
     "kumi_dsm_prefetch": (c_int, [c_void_p, c_void_p, c_size_t, *_library._SAY]),
 }
 
@@ -69,7 +91,13 @@ def _load() -> ctypes.CDLL:
     return library
 
 
-def join(*, interface: str | None = None, secret: str | None = None, patience: float | None = None) -> Dsm:
+def join(
+    *,
+    interface: str | None = None,
+    secret: str | None = None,
+    patience: float | None = None,
+    replicas: int = 0,
+) -> Dsm:
     """Joins the processes that the variables of the environment name.
 
     ``interface`` is the one on which the others reach this host (default: ``KUMI_INTERFACE``, or
@@ -91,7 +119,10 @@ def join(*, interface: str | None = None, secret: str | None = None, patience: f
     handle = library.kumi_dsm_from_environment(ctypes.byref(settings), text, len(text))
     if not handle:
         raise DsmError(text.value.decode(errors="replace"))
-    return Dsm(library, handle)
+    dsm = Dsm(library, handle)
+    if replicas:
+        dsm._call("kumi_dsm_keep_replicas")
+    return dsm
 
 
 class Dsm:
@@ -115,7 +146,7 @@ class Dsm:
         message = text.value.decode(errors="replace")
         if outcome == _ARGUMENT:
             raise ValueError(message)
-        kinds = {_LOST: NodeLost, _MISMATCH: CallsDiffer}
+        kinds = {_LOST: NodeLost, _MISMATCH: CallsDiffer, _ENDED: JobEnded}
         raise kinds.get(outcome, DsmError)(message)
 
     @property
@@ -187,6 +218,22 @@ class Dsm:
             yield
         finally:
             self._call("kumi_dsm_unlock", number)
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """Numbers of the nodes that are left: all, until a recovery."""
+        is_left = self._library.kumi_dsm_is_left
+        return tuple(node for node in range(self.nodes) if is_left(self._open, node))
+
+    def recover(self) -> Recovery:
+        """Goes on without lost nodes, after a call raised :class:`NodeLost`.
+
+        All nodes that are left call it. The memory goes back to the last barrier, all locks are free,
+        and arrays that were allocated since then must be allocated again.
+        """
+        recovery = _Recovery(size=ctypes.sizeof(_Recovery))
+        self._call("kumi_dsm_recover", ctypes.byref(recovery))
+        return Recovery(recovery.barriers, self.left)
 
     def prefetch(self, memory: Any) -> None:
         """Gets the pages of an array or a memoryview together.

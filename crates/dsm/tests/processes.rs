@@ -1,7 +1,7 @@
 //! Nodes as processes of this machine. A test starts itself once for each node.
 
 use kumi_dsm::coherence::PAGE_BYTES;
-use kumi_dsm::protocol::Placement;
+use kumi_dsm::protocol::{Placement, Updates};
 use kumi_dsm::runtime::{Config, Dsm, SharedRegion};
 use kumi_sys::tracked_memory::{Tier, TrackedMemory};
 use kumi_sys::udp::LinkSocket;
@@ -324,6 +324,112 @@ fn node__killed__ends_the_calls_of_all_others_with_its_number() {
     // It takes 2.4 s (`dsm-crash`); other tests run beside this one.
     assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
     processes.succeed();
+}
+
+/// Sums of neighbours, in two rows in turn. The nodes that are left divide the cells, and a round
+/// that has failed is made again.
+#[test]
+fn node__killed_with_replicas__is_survived_with_the_result_of_one_machine() {
+    const NAME: &str = "node__killed_with_replicas__is_survived_with_the_result_of_one_machine";
+    const CELLS: usize = 20_011;
+    const ROUNDS: usize = 300;
+    const NODES: usize = 4;
+    let Some((dsm, folder)) = join() else {
+        for (round, victims) in [vec![2], vec![0], vec![3, 1]].into_iter().enumerate() {
+            let mut processes = Processes::start(NAME, NODES, "any");
+            left(&processes.folder, "ready", victims[0]);
+            for victim in &victims {
+                std::thread::sleep(Duration::from_millis(150 + 37 * round as u64));
+                processes.children[*victim].kill().unwrap();
+                processes.children[*victim].wait().unwrap();
+                if victims.len() > 1 {
+                    left(&processes.folder, "recovered", 0);
+                }
+            }
+            for node in (0..NODES).filter(|node| !victims.contains(node)) {
+                let status = processes.children[node].wait().unwrap();
+                assert!(
+                    status.success(),
+                    "node {node} without {victims:?}: {status}"
+                );
+            }
+        }
+        return;
+    };
+    dsm.keep_replicas().unwrap();
+    let region = dsm.alloc(2 * CELLS * 8, Placement::Blocks).unwrap();
+    let totals = dsm
+        .alloc_with(PAGE_BYTES, Placement::Blocks, Updates::AtBarriers)
+        .unwrap();
+    let counter = dsm.alloc(PAGE_BYTES, Placement::On(2)).unwrap();
+    let mut increments = Vec::new();
+    let error = dsm.recover().unwrap_err().to_string();
+    assert!(error.starts_with("no node is lost"), "{error}");
+    let mut left_nodes: Vec<usize> = (0..NODES).collect();
+    if dsm.node() == 0 {
+        for cell in 0..CELLS {
+            write_word(&region, cell, (cell * cell % 97) as u64);
+        }
+    }
+    dsm.barrier().unwrap();
+    leave(&folder, "ready", dsm.node(), "ready");
+    let mut round = 0;
+    while round < ROUNDS {
+        let place = left_nodes.iter().position(|node| *node == dsm.node());
+        let start = |place: usize| CELLS * place / left_nodes.len();
+        let own = start(place.unwrap())..start(place.unwrap() + 1);
+        let (from, to) = (round % 2 * CELLS, (round + 1) % 2 * CELLS);
+        for cell in own {
+            let near = [(cell + CELLS - 1) % CELLS, cell, (cell + 1) % CELLS];
+            let sum: u64 = near
+                .iter()
+                .map(|cell| read_word(&region, from + cell))
+                .sum();
+            write_word(&region, to + cell, sum % 1009);
+        }
+        write_word(&totals, dsm.node(), round as u64);
+        let counted = dsm.lock(1).and_then(|()| {
+            write_word(&counter, 0, read_word(&counter, 0) + 1);
+            dsm.unlock(1)
+        });
+        if counted.and_then(|()| dsm.barrier()).is_ok() {
+            round += 1;
+            increments.push(left_nodes.len() as u64);
+            // Slow enough to be killed in the middle.
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let recovery = dsm.recover().unwrap();
+        assert!(recovery.left.contains(&dsm.node()), "{recovery:?}");
+        round = recovery.barriers as usize - 1;
+        while increments.len() < round {
+            // The barrier that has failed here counts: another node had passed it.
+            increments.push(left_nodes.len() as u64);
+        }
+        increments.truncate(round);
+        left_nodes = recovery.left;
+        for node in &left_nodes {
+            let last = read_word(&totals, *node);
+            assert_eq!(last, (round as u64).saturating_sub(1), "node {node}");
+        }
+        leave(&folder, "recovered", dsm.node(), "recovered");
+    }
+    let mut expected: Vec<u64> = (0..CELLS).map(|cell| (cell * cell % 97) as u64).collect();
+    for _ in 0..ROUNDS {
+        let next = (0..CELLS).map(|cell| {
+            let before = expected[(cell + CELLS - 1) % CELLS];
+            (before + expected[cell] + expected[(cell + 1) % CELLS]) % 1009
+        });
+        expected = next.collect();
+    }
+    let found: Vec<u64> = (0..CELLS)
+        .map(|cell| read_word(&region, ROUNDS % 2 * CELLS + cell))
+        .collect();
+    assert!(found == expected);
+    assert!(left_nodes.len() < NODES);
+    let increments: u64 = increments.iter().sum();
+    assert_eq!(read_word(&counter, 0), increments);
+    dsm.barrier().unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Diffs of pages, in parts of one operation each.
 
-use super::fabric::EncodedDiff;
+use super::fabric::{EncodedDiff, Memory};
 use super::region::{Region, View};
 use kumi_wind::protocol::diff;
 use std::collections::HashMap;
@@ -8,6 +8,7 @@ use std::collections::HashMap;
 /// Diffs of pages, joined by home as far as they fit a part.
 pub struct Diffs {
     bytes_max: usize,
+    memory: Memory,
     /// The parts.
     pub parts: Vec<EncodedDiff>,
     /// The part of each home and region that may have room.
@@ -17,10 +18,11 @@ pub struct Diffs {
 }
 
 impl Diffs {
-    /// Returns no diffs. A part has at most `bytes_max` bytes of runs.
-    pub fn new(bytes_max: usize) -> Self {
+    /// Returns no diffs, of a memory of the regions. A part has at most `bytes_max` bytes of runs.
+    pub fn new(bytes_max: usize, memory: Memory) -> Self {
         Self {
             bytes_max,
+            memory,
             parts: Vec::new(),
             open: HashMap::new(),
             changed_bytes: 0,
@@ -65,6 +67,7 @@ impl Diffs {
             self.parts.push(EncodedDiff {
                 home,
                 region,
+                memory: self.memory,
                 offset,
                 runs: Vec::new(),
             });

@@ -14,6 +14,25 @@ pub enum DsmError {
         /// Event that showed it.
         reason: String,
     },
+    /// Pages are lost with all nodes that had them.
+    #[error("pages are lost with node {home}{}: each page has one replica", replica_text(*.replica))]
+    PagesLost {
+        /// Node that was their home.
+        home: usize,
+        /// Node that had their replica.
+        replica: Option<usize>,
+    },
+    /// Too few nodes are left: the others may go on without them.
+    #[error(
+        "{left} of {members} nodes are left: the others may go on, so these do not (expected more \
+         than half, or half with the lowest number)"
+    )]
+    Minority {
+        /// Nodes that are left.
+        left: usize,
+        /// Nodes before the loss.
+        members: usize,
+    },
     /// Nodes made different calls.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
@@ -31,6 +50,12 @@ pub enum DsmError {
         /// The kernel's error.
         source: io::Error,
     },
+}
+
+fn replica_text(replica: Option<usize>) -> String {
+    replica.map_or_else(String::new, |node| {
+        format!(" and node {node}, which had their replica")
+    })
 }
 
 impl DsmError {

@@ -2,6 +2,16 @@
 
 use super::error::DsmError;
 
+/// Memory of a region into which other nodes put bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// The node's copy of the pages, or what waits for a barrier in regions that are updated at
+    /// barriers.
+    Pages,
+    /// Pages of other homes, as they will be behind the next barrier.
+    Replica,
+}
+
 /// Changed bytes of a region, for one home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedDiff {
@@ -9,6 +19,8 @@ pub struct EncodedDiff {
     pub home: usize,
     /// Number of the region.
     pub region: usize,
+    /// Memory of the region.
+    pub memory: Memory,
     /// Offset in the region from which the runs count, in bytes.
     pub offset: u64,
     /// Runs, as [`diff`] encodes them.
@@ -28,12 +40,17 @@ pub struct Update {
 
 /// Means by which nodes reach each other.
 pub trait Fabric: Send + Sync {
-    /// Reads bytes of a region's copy at `home`.
+    /// Reads bytes of a memory of a region, which `place` numbers, at `node`.
     ///
     /// # Errors
     /// The node is lost.
-    fn get(&self, home: usize, region: usize, offset: u64, into: &mut [u8])
-    -> Result<(), DsmError>;
+    fn get(
+        &self,
+        node: usize,
+        place: (usize, Memory),
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), DsmError>;
 
     /// Puts that were started and may be under way.
     type Puts: Default;
@@ -59,7 +76,7 @@ pub trait Fabric: Send + Sync {
     /// Returns the most bytes of the runs of a diff.
     fn diff_bytes_max(&self) -> usize;
 
-    /// Returns an error if a node is lost: no call can succeed then.
+    /// Returns an error if a node is lost that was not given up: no call can succeed then.
     ///
     /// # Errors
     /// A node is lost.
@@ -76,4 +93,23 @@ pub trait Fabric: Send + Sync {
     /// # Errors
     /// A node is lost.
     fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError>;
+
+    /// As [`Self::wait`]. A loss ends no wait.
+    fn wait_despite_losses(&self, is_done: &dyn Fn() -> bool);
+
+    /// Returns all nodes that are lost, in order.
+    fn lost(&self) -> Vec<usize>;
+
+    /// Notes that a node is lost, unless it was before.
+    fn lose(&self, node: usize, reason: &str);
+
+    /// Ends the sessions with lost nodes: what they have sent arrives no more, and the other calls
+    /// succeed without them. Waits until everything has arrived that this node has sent to others.
+    ///
+    /// # Errors
+    /// Another node is lost.
+    fn give_up(&self, nodes: &[usize]) -> Result<(), DsmError>;
+
+    /// Takes back the other nodes' access to all regions from this number on.
+    fn drop_regions(&self, first: usize);
 }

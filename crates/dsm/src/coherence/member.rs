@@ -3,10 +3,13 @@
 use super::counts::{Counts, add};
 use super::error::DsmError;
 use super::fabric::Fabric;
+use super::holders::{Pair, without};
 use super::pages::Pages;
+use super::progress::Membership;
 use super::region::{Copies, Region, View};
-use crate::protocol::{Call, Engine, Placement, Updates, Violation};
+use crate::protocol::{Call, Engine, Placement, Standing, Updates, Violation};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A node of a job.
@@ -16,6 +19,19 @@ pub struct Member<F, V> {
     /// Held by the thread that sends what the engine has to send.
     sending: Mutex<()>,
     pages: Pages<V>,
+    has_replicas: AtomicBool,
+}
+
+/// Outcome of a recovery. All nodes that are left have the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    /// Nodes that are lost since the job began, in order.
+    pub lost: Vec<usize>,
+    /// Nodes that are left, in order.
+    pub left: Vec<usize>,
+    /// Number of the barrier to which the memory has gone back. All nodes that are left have passed
+    /// it, or it has failed there.
+    pub barriers: u64,
 }
 
 impl<F: Fabric, V: View> Member<F, V> {
@@ -29,7 +45,25 @@ impl<F: Fabric, V: View> Member<F, V> {
             engine: Mutex::new(Engine::new(me, nodes)),
             sending: Mutex::new(()),
             pages: Pages::new(me, nodes),
+            has_replicas: AtomicBool::new(false),
         }
+    }
+
+    /// Keeps a replica of each page on another node from now on, as all nodes do. There is no
+    /// region yet.
+    pub fn keep_replicas(&self) {
+        self.pages.keep_replicas();
+        self.has_replicas.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether each page has a replica.
+    pub fn has_replicas(&self) -> bool {
+        self.has_replicas.load(Ordering::Relaxed)
+    }
+
+    /// Returns the nodes that are left, in order.
+    pub fn left(&self) -> Vec<usize> {
+        self.engine().members().to_vec()
     }
 
     /// Returns the way to the other nodes.
@@ -57,12 +91,15 @@ impl<F: Fabric, V: View> Member<F, V> {
                 return Ok(());
             };
             let next = || self.engine().poll_transmit();
+            let mut outcome = Ok(());
             while let Some((to, message)) = next() {
                 add(&self.pages.counters.messages, 1);
                 add(&self.pages.counters.message_bytes, message.len());
-                self.fabric.send(to, message)?;
+                // A node that is lost does not keep the others from their messages.
+                outcome = outcome.and(self.fabric.send(to, message));
             }
             drop(turn);
+            outcome?;
             if !self.engine().has_transmit() {
                 return Ok(());
             }
@@ -74,7 +111,14 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// # Errors
     /// It breaks the protocol, or an answer cannot be sent.
     pub fn handle(&self, from: usize, message: &[u8]) -> Result<(), DsmError> {
-        Ok(self.act(|engine| engine.handle(from, message))??)
+        let handled = self.act(|engine| {
+            let handled = engine.handle(from, message);
+            handled.map(|()| engine.lost())
+        })?;
+        for node in handled? {
+            self.fabric.lose(node, &format!("node {from} has lost it"));
+        }
+        Ok(())
     }
 
     /// Waits until `take` returns a value.
@@ -140,6 +184,15 @@ impl<F: Fabric, V: View> Member<F, V> {
             })?;
         }
         self.pages.end_updates(&end.pushed);
+        if self.has_replicas() {
+            self.pages.stage(&self.fabric, &end.all)?;
+            self.exchange(Call {
+                text: "barrier, replicated".to_owned(),
+                data: Vec::new(),
+            })?;
+            let pushed = end.pushed.into_iter().flat_map(|written| written.pages);
+            self.pages.commit(end.all, pushed.collect());
+        }
         self.pages.invalidate(&self.fabric, &end.written)
     }
 
@@ -170,6 +223,103 @@ impl<F: Fabric, V: View> Member<F, V> {
             engine.release(lock)
         })??;
         Ok(())
+    }
+
+    /// Goes on without lost nodes, when a call has failed because of one: all nodes that are left
+    /// call it. The memory goes back to the last barrier, all locks are free, and regions that were
+    /// allocated since then are gone. `next` is a number of the caller, of which the highest of all
+    /// nodes is returned.
+    ///
+    /// # Errors
+    /// There are no replicas, no node is lost, or pages were lost with a node and their replica; or
+    /// half of the nodes are lost, and the others may go on.
+    pub fn recover(&self, next: u64) -> Result<(Recovery, u64), DsmError> {
+        if !self.has_replicas() {
+            return Err(DsmError::Argument(
+                "there are no replicas: all nodes call keep_replicas before the first allocation"
+                    .to_owned(),
+            ));
+        }
+        if self.fabric.check().is_ok() {
+            return Err(DsmError::Argument(
+                "no node is lost: expected a call that has failed because of one".to_owned(),
+            ));
+        }
+        loop {
+            let lost = self.agree()?;
+            match self.go_on_without(&lost, next) {
+                // Another one is lost.
+                Err(DsmError::Lost { .. }) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Waits until all nodes that are left know of the same lost ones, and returns these.
+    fn agree(&self) -> Result<Vec<usize>, DsmError> {
+        let mut is_first = true;
+        loop {
+            let known = self.fabric.lost();
+            let told = self.act(|engine| {
+                engine.lose(&known);
+                if std::mem::take(&mut is_first) {
+                    engine.start_agreement();
+                }
+            });
+            match told {
+                // A message to a node that is lost.
+                Ok(()) | Err(DsmError::Lost { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(lost) = self.engine().take_agreement() {
+                return Ok(lost);
+            }
+            self.fabric.wait_despite_losses(&|| {
+                self.fabric.lost().len() > known.len() || self.engine().is_agreed()
+            });
+        }
+    }
+
+    fn go_on_without(&self, lost: &[usize], next: u64) -> Result<(Recovery, u64), DsmError> {
+        self.fabric.give_up(lost)?;
+        self.act(|engine| engine.renew(lost))??;
+        let members = self.left();
+        let exchange = |text: &str, data| {
+            self.exchange(Call {
+                text: text.to_owned(),
+                data,
+            })
+        };
+        let data = exchange("recover", self.pages.standing(next).encode())?;
+        let standings = data.iter().map(|data| Standing::decode(data));
+        let standings = standings.collect::<Result<Vec<_>, _>>();
+        let standings = standings.map_err(Violation::from)?;
+        let before = self.pages.catch_up(&standings)?;
+        let (left, all) = (members.len(), before.members.len());
+        if 2 * left < all || 2 * left == all && members[0] != before.members[0] {
+            return Err(DsmError::Minority { left, members: all });
+        }
+        let pairs = without(&before.pairs, lost)
+            .map_err(|Pair { home, replica }| DsmError::PagesLost { home, replica })?;
+        self.fabric.drop_regions(self.pages.regions().len());
+        let barriers = self.pages.go_back(&pairs)?;
+        // Nobody has sent anything to a replica before it has gone back.
+        exchange("recover, back", Vec::new())?;
+        self.pages
+            .replicate_again(&self.fabric, &before.pairs, &pairs)?;
+        self.pages.announce(Membership {
+            members: members.clone(),
+            pairs,
+        });
+        exchange("recover, replicated", Vec::new())?;
+        self.pages.end_recovery(lost.len() as u16);
+        let next = standings.iter().map(|standing| standing.next).max();
+        let recovery = Recovery {
+            lost: lost.to_vec(),
+            left: members,
+            barriers,
+        };
+        Ok((recovery, next.unwrap_or_default()))
     }
 
     /// Returns the regions.

@@ -3,13 +3,15 @@
 use super::counts::{Counters, add};
 use super::diffs::Diffs;
 use super::error::DsmError;
-use super::fabric::{Fabric, Update};
+use super::fabric::{Fabric, Memory, Update};
+use super::holders::Holders;
+use super::progress::Progress;
 use super::region::{Copies, HAS_TWIN, PAGE_BYTES, Region, VALID, View};
 use super::sharing::Sharing;
 use crate::protocol::{Placement, Span, Updates, Written, spans};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Longest run of bytes that have not changed which joins two that have.
 const GAP_BYTES_MAX: usize = 64;
@@ -25,15 +27,20 @@ pub struct Pages<V> {
     me: usize,
     nodes: usize,
     regions: RwLock<Vec<Arc<Region<V>>>>,
+    pub holders: Arc<Holders>,
+    progress: Mutex<Progress>,
     pub counters: Counters,
 }
 
 impl<V: View> Pages<V> {
     pub fn new(me: usize, nodes: usize) -> Self {
+        let holders = Holders::new(nodes);
         Self {
             me,
             nodes,
             regions: RwLock::new(Vec::new()),
+            progress: Mutex::new(Progress::new(holders.pairs())),
+            holders: Arc::new(holders),
             counters: Counters::default(),
         }
     }
@@ -43,7 +50,30 @@ impl<V: View> Pages<V> {
         regions.clone()
     }
 
-    fn regions_with(&self, updates: Updates) -> impl Iterator<Item = Arc<Region<V>>> {
+    /// Gives each page a replica.
+    pub fn keep_replicas(&self) {
+        self.holders.keep_replicas();
+        *self.progress() = Progress::new(self.holders.pairs());
+    }
+
+    pub(super) fn me(&self) -> usize {
+        self.me
+    }
+
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the first regions. The others are gone.
+    pub(super) fn truncate(&self, count: usize) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let kept = count.min(regions.len());
+        for region in regions.drain(kept..) {
+            region.is_gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn regions_with(&self, updates: Updates) -> impl Iterator<Item = Arc<Region<V>>> {
         let regions = self.regions().into_iter();
         regions.filter(move |region| region.updates == updates)
     }
@@ -57,7 +87,12 @@ impl<V: View> Pages<V> {
         updates: Updates,
     ) -> Arc<Region<V>> {
         let bytes = view.own().bytes();
-        let Copies { twins, staged } = copies;
+        let Copies {
+            twins,
+            staged,
+            committed,
+        } = copies;
+        let flags = || (0..bytes / PAGE_BYTES).map(|_| false.into()).collect();
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let first = regions
             .last()
@@ -71,7 +106,11 @@ impl<V: View> Pages<V> {
             view,
             twins,
             staged,
-            contended: (0..bytes / PAGE_BYTES).map(|_| false.into()).collect(),
+            committed,
+            touched: flags(),
+            is_gone: AtomicBool::new(false),
+            contended: flags(),
+            holders: Arc::clone(&self.holders),
             sharing: Sharing::new(bytes / PAGE_BYTES),
             states: (0..bytes / PAGE_BYTES).map(|_| AtomicU8::new(0)).collect(),
             last_miss: Mutex::new((0, 0)),
@@ -89,6 +128,13 @@ impl<V: View> Pages<V> {
         region: &Region<V>,
         page: usize,
     ) -> Result<(), DsmError> {
+        if region.is_gone.load(Ordering::Relaxed) {
+            return Err(DsmError::Argument(
+                "the region was allocated after the barrier to which a recovery went back: \
+                 allocate it again"
+                    .to_owned(),
+            ));
+        }
         let got = self.get(fabric, region, page, region.pages_of_miss(page))?;
         if got > 0 {
             add(&self.counters.misses, 1);
@@ -188,10 +234,26 @@ impl<V: View> Pages<V> {
             .filter(|(_, state)| **state & HAS_TWIN != 0)
             .map(|(page, _)| page)
             .collect();
-        self.write_home(fabric, region, &strays)?;
         let mut bytes = vec![0; pages.len() * PAGE_BYTES];
         let offset = pages.start * PAGE_BYTES;
-        fabric.get(home, region.number, offset as u64, &mut bytes)?;
+        let mut from_home = || -> Result<(), DsmError> {
+            self.write_home(fabric, region, &strays)?;
+            let place = (region.number, Memory::Pages);
+            fabric.get(home, place, offset as u64, &mut bytes)
+        };
+        match (from_home(), region.replica(pages.start)) {
+            (Err(DsmError::Lost { .. }), Some(replica)) if replica != home => {
+                // The program goes on until it synchronises, which fails. Pages are there as of the
+                // last barrier, to which it goes back then.
+                if replica == self.me {
+                    region.memory(Memory::Replica).read(offset, &mut bytes);
+                } else {
+                    let place = (region.number, Memory::Replica);
+                    fabric.get(replica, place, offset as u64, &mut bytes)?;
+                }
+            }
+            (outcome, _) => outcome?,
+        }
         for (page, (state, bytes)) in pages
             .clone()
             .zip(states.iter().zip(bytes.chunks(PAGE_BYTES)))
@@ -215,7 +277,7 @@ impl<V: View> Pages<V> {
     ) -> Result<(), DsmError> {
         let mut puts = Default::default();
         for pages in pages.chunks(PAGES_PER_PUT) {
-            let mut diffs = Diffs::new(fabric.diff_bytes_max());
+            let mut diffs = Diffs::new(fabric.diff_bytes_max(), Memory::Pages);
             let changed = pages
                 .iter()
                 .copied()
@@ -370,7 +432,7 @@ impl<V: View> Pages<V> {
         found
     }
 
-    /// Returns the parts of updates that are in the pages. This node's own arrivals have them again.
+    /// Returns the parts of updates that are in the pages. This node's own arrivals have them too.
     pub fn updates_in(&self, updates: &[Update], pages: &[Span]) -> Vec<Update> {
         let regions = self.regions();
         let mut parts = Vec::new();
@@ -387,7 +449,7 @@ impl<V: View> Pages<V> {
                     continue;
                 }
                 let bytes = &update.bytes[from - start..to - start];
-                region.arrivals().write(from, bytes);
+                region.memory(Memory::Pages).write(from, bytes);
                 parts.push(Update {
                     region: update.region,
                     offset: from as u64,

@@ -9,7 +9,8 @@
 //! A thread that changes a page's state has it locked. Bytes that the program wrote to a page
 //! between its last write home and its closing are found when it is got again.
 
-use super::fabric::Update;
+use super::fabric::{Memory, Update};
+use super::holders::Holders;
 use super::sharing::Sharing;
 use crate::protocol::{Placement, Span, Updates};
 use kumi_sys::compare::{BLOCK_BYTES, differing_bytes};
@@ -19,7 +20,7 @@ use kumi_wind::protocol::diff;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use kumi_sys::tracked_memory::PAGE_BYTES;
 
@@ -76,8 +77,11 @@ pub fn changes(twin: &[u8; PAGE_BYTES], now: &[u8; PAGE_BYTES], found: &mut Vec<
 pub struct Copies {
     /// Pages as they were when they were got, or last sent.
     pub twins: SharedMemory,
-    /// What other nodes put, until a barrier. Regions that are updated at barriers have it.
+    /// Pages as they will be behind the next barrier: of regions that are updated at barriers, and
+    /// of others those whose home or replica this node is, if there are replicas.
     pub staged: Option<SharedMemory>,
+    /// Pages as they were at the last barrier, if there are replicas.
+    pub committed: Option<SharedMemory>,
 }
 
 /// A region on this node.
@@ -86,12 +90,16 @@ pub struct Region<V> {
     pub(super) first: u32,
     pub(super) placement: Placement,
     pub(super) updates: Updates,
+    pub(super) holders: Arc<Holders>,
     pub(super) nodes: usize,
     pub(super) view: V,
     pub(super) twins: SharedMemory,
-    /// Bytes that others send before a barrier, for the copy. Only of regions that are updated at
-    /// barriers.
     pub(super) staged: Option<SharedMemory>,
+    pub(super) committed: Option<SharedMemory>,
+    /// Pages that have ever been committed.
+    pub(super) touched: Vec<AtomicBool>,
+    /// The nodes went back to a barrier before its allocation.
+    pub(super) is_gone: AtomicBool,
     /// Pages that several nodes have written before one barrier.
     pub(super) contended: Vec<AtomicBool>,
     pub(super) states: Vec<AtomicU8>,
@@ -115,18 +123,45 @@ impl<V: View> Region<V> {
         &self.view
     }
 
-    /// Returns the memory into which other nodes put bytes: the copy, or what waits for a barrier.
-    pub fn arrivals(&self) -> &SharedMemory {
-        self.staged.as_ref().unwrap_or(self.view.own())
+    /// Returns a memory into which other nodes put bytes.
+    ///
+    /// # Panics
+    /// Panics if there are no replicas.
+    pub fn memory(&self, memory: Memory) -> &SharedMemory {
+        match (memory, &self.staged) {
+            (Memory::Pages, Some(staged)) if self.updates == Updates::AtBarriers => staged,
+            (Memory::Pages, _) => self.view.own(),
+            (Memory::Replica, staged) => staged.as_ref().expect("there are replicas"),
+        }
     }
 
     pub(super) fn pages(&self) -> usize {
         self.states.len()
     }
 
-    pub(super) fn home(&self, page: usize) -> usize {
+    /// Returns the node that was a page's home when all nodes were there.
+    pub(super) fn first_home(&self, page: usize) -> usize {
         let pages = self.states.len() as u32;
         self.placement.home(page as u32, pages, self.nodes)
+    }
+
+    pub(super) fn home(&self, page: usize) -> usize {
+        self.holders.home(self.first_home(page))
+    }
+
+    /// Returns the node that has a page as of the last barrier, beside its home.
+    pub(super) fn replica(&self, page: usize) -> Option<usize> {
+        self.holders.replica(self.first_home(page))
+    }
+
+    /// Forgets what the next release would note.
+    pub(super) fn forget_writes(&self) {
+        let suspects = self.suspects.lock();
+        suspects.unwrap_or_else(PoisonError::into_inner).clear();
+        let unnoted = self.unnoted.lock();
+        unnoted.unwrap_or_else(PoisonError::into_inner).clear();
+        let last_miss = self.last_miss.lock();
+        *last_miss.unwrap_or_else(PoisonError::into_inner) = (0, 0);
     }
 
     pub(super) fn try_lock(&self, page: usize) -> Option<u8> {
@@ -260,7 +295,7 @@ impl<V: View> Region<V> {
     /// number of bytes.
     pub(super) fn take_update(&self, page: usize, updates: &mut Vec<Update>) -> usize {
         self.take_changes(page, |offset, bytes| {
-            self.arrivals().write(offset as usize, bytes);
+            self.memory(Memory::Pages).write(offset as usize, bytes);
             match updates.last_mut() {
                 Some(last)
                     if last.region == self.number
@@ -283,7 +318,7 @@ impl<V: View> Region<V> {
         let at = page * PAGE_BYTES;
         // Nodes that have passed the barrier may send for the next one already. The same bytes go
         // to the copy and the twin, so that they are no changes of this node.
-        self.arrivals().read(at, &mut bytes);
+        self.memory(Memory::Pages).read(at, &mut bytes);
         self.view.own().write(at, &bytes);
         if state & VALID != 0 {
             self.twins.write(at, &bytes);

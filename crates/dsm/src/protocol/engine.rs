@@ -1,11 +1,13 @@
 //! Messages of a node: who has written what, exchanges, and locks.
 
+use super::agreement::Agreement;
 use super::error::{Malformed, Mismatch, Violation};
 use super::exchange::{Call, Exchange};
 use super::intervals::{Interval, Intervals, Written};
 use super::locks::{Locks, Step};
 use super::spans::Span;
 use super::wire::{self, Message};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Pages that others have written before a barrier.
@@ -13,6 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct BarrierEnd {
     /// Writes of which this node did not know, whose bytes are at the pages' homes.
     pub written: Vec<Written>,
+    /// All writes since the barrier before whose bytes are at the pages' homes.
+    pub all: Vec<Span>,
     /// Pages whose bytes nodes have sent to all others, this one among them.
     pub pushed: Vec<Written>,
 }
@@ -22,12 +26,17 @@ pub struct BarrierEnd {
 pub struct Engine {
     me: usize,
     nodes: usize,
+    /// Nodes that are not lost, in order.
+    members: Vec<usize>,
+    agreement: Agreement,
+    /// Messages of nodes that have agreed on more lost nodes than this one.
+    ahead: Vec<(usize, u16, Vec<u8>)>,
     intervals: Intervals,
     exchange: Exchange,
     locks: Locks,
     /// Pages that others wrote before each lock that was granted and not yet taken.
     granted: BTreeMap<u32, Vec<Written>>,
-    outgoing: VecDeque<(usize, Vec<u8>)>,
+    outbox: Outbox,
 }
 
 impl Engine {
@@ -40,15 +49,80 @@ impl Engine {
             me < nodes && nodes <= usize::from(u16::MAX),
             "{me} of {nodes}"
         );
+        let members: Vec<usize> = (0..nodes).collect();
         Self {
             me,
             nodes,
+            agreement: Agreement::new(me, nodes),
+            ahead: Vec::new(),
             intervals: Intervals::new(me, nodes),
-            exchange: Exchange::new(me, (0..nodes).collect()),
-            locks: Locks::new(me, nodes),
+            exchange: Exchange::new(me, members.clone()),
+            locks: Locks::new(me, members.clone()),
+            members,
             granted: BTreeMap::new(),
-            outgoing: VecDeque::new(),
+            outbox: Outbox::default(),
         }
+    }
+
+    /// Returns the nodes that are not lost, in order.
+    pub fn members(&self) -> &[usize] {
+        &self.members
+    }
+
+    /// Notes that nodes are lost.
+    pub fn lose(&mut self, nodes: &[usize]) {
+        let outbox = &mut self.outbox;
+        let mut send = |to, message| outbox.push(to, &message);
+        self.agreement.lose(nodes, &mut send);
+    }
+
+    /// Returns the nodes that this one knows to be lost.
+    pub fn lost(&self) -> Vec<usize> {
+        self.agreement.lost().iter().copied().collect()
+    }
+
+    /// Begins to agree with the other nodes on those that are lost.
+    pub fn start_agreement(&mut self) {
+        let outbox = &mut self.outbox;
+        let mut send = |to, message| outbox.push(to, &message);
+        self.agreement.start(&mut send);
+    }
+
+    /// Returns whether all nodes that are left know of the same lost ones.
+    pub fn is_agreed(&self) -> bool {
+        self.agreement.is_agreed()
+    }
+
+    /// Returns the lost nodes when all that are left have agreed on them.
+    pub fn take_agreement(&mut self) -> Option<Vec<usize>> {
+        self.agreement.take()
+    }
+
+    /// Begins anew without the lost nodes: no interval is known, and all locks are free.
+    ///
+    /// # Errors
+    /// A message of a node that has done so already breaks the protocol.
+    pub fn renew(&mut self, lost: &[usize]) -> Result<(), Violation> {
+        self.members = (0..self.nodes)
+            .filter(|node| !lost.contains(node))
+            .collect();
+        self.intervals = Intervals::new(self.me, self.nodes);
+        self.exchange = Exchange::new(self.me, self.members.clone());
+        self.locks = Locks::new(self.me, self.members.clone());
+        self.granted.clear();
+        let losses = (self.nodes - self.members.len()) as u16;
+        self.outbox.renew(losses);
+        for (from, ahead, bytes) in std::mem::take(&mut self.ahead) {
+            match ahead.cmp(&losses) {
+                Ordering::Less => {}
+                Ordering::Equal => {
+                    let message = Message::decode(&bytes, self.nodes)?;
+                    self.on_message(from, message)?;
+                }
+                Ordering::Greater => self.ahead.push((from, ahead, bytes)),
+            }
+        }
+        Ok(())
     }
 
     /// Ends an interval of this node, in which it has written `pages`. Their homes have the bytes.
@@ -61,10 +135,9 @@ impl Engine {
     /// # Panics
     /// Panics if another one is active.
     pub fn start_exchange(&mut self, call: Call) {
-        let outgoing = &mut self.outgoing;
-        self.exchange.start(call, &mut |to, message| {
-            push(outgoing, to, &message);
-        });
+        let outbox = &mut self.outbox;
+        let mut send = |to, message| outbox.push(to, &message);
+        self.exchange.start(call, &mut send);
     }
 
     /// Returns the data of all nodes, when all have begun the call.
@@ -101,7 +174,7 @@ impl Engine {
     pub fn end_barrier(&mut self, data: &[Vec<u8>]) -> Result<BarrierEnd, Violation> {
         let mut end = BarrierEnd::default();
         let mut intervals = Vec::new();
-        for (node, bytes) in data.iter().enumerate() {
+        for (node, bytes) in self.members.iter().copied().zip(data) {
             let own = wire::read_intervals(bytes).ok_or(Malformed(bytes.len()))?;
             if let Some(other) = own.iter().find(|own| usize::from(own.writer) != node) {
                 return Err(Violation::Writer(other.writer));
@@ -112,8 +185,12 @@ impl Engine {
                         writer: own.writer,
                         pages: own.pages,
                     }),
-                    _ if node != self.me => intervals.push(own),
-                    _ => {}
+                    _ => {
+                        end.all.extend(&own.pages);
+                        if node != self.me {
+                            intervals.push(own);
+                        }
+                    }
                 }
             }
         }
@@ -164,8 +241,31 @@ impl Engine {
     /// # Errors
     /// It breaks the protocol.
     pub fn handle(&mut self, from: usize, bytes: &[u8]) -> Result<(), Violation> {
+        let malformed = Malformed(bytes.len());
+        let (losses, bytes) = bytes.split_first_chunk().ok_or(malformed)?;
         let message = Message::decode(bytes, self.nodes)?;
-        self.on_message(from, message)
+        if matches!(message, Message::Lost { .. }) {
+            return self.on_message(from, message);
+        }
+        let losses = u16::from_be_bytes(*losses);
+        match losses.cmp(&self.outbox.losses) {
+            _ if self.agreement.lost().contains(&from) => Ok(()),
+            // It was sent before a recovery.
+            Ordering::Less => Ok(()),
+            Ordering::Equal => self.on_message(from, message),
+            Ordering::Greater => {
+                // The sender waits for this node after its first message, or begins anew because
+                // another one is lost.
+                let is_repeated =
+                    |ahead: &(usize, u16, Vec<u8>)| ahead.0 == from && ahead.1 >= losses;
+                if self.ahead.iter().any(is_repeated) {
+                    return Err(Violation::Ahead);
+                }
+                self.ahead.retain(|(sender, ..)| *sender != from);
+                self.ahead.push((from, losses, bytes.to_vec()));
+                Ok(())
+            }
+        }
     }
 
     fn on_message(&mut self, from: usize, message: Message) -> Result<(), Violation> {
@@ -175,8 +275,8 @@ impl Engine {
                 direction,
                 blobs,
             } => {
-                let outgoing = &mut self.outgoing;
-                let mut send = |to, message| push(outgoing, to, &message);
+                let outbox = &mut self.outbox;
+                let mut send = |to, message| outbox.push(to, &message);
                 self.exchange
                     .on_message(from, sequence, direction, blobs, &mut send)
             }
@@ -200,6 +300,11 @@ impl Engine {
                 let written = self.intervals.learn(intervals)?;
                 self.granted.insert(lock, written);
                 Ok(())
+            }
+            Message::Lost { lost } => {
+                let outbox = &mut self.outbox;
+                let mut send = |to, message| outbox.push(to, &message);
+                self.agreement.on_message(from, &lost, &mut send)
             }
         }
     }
@@ -235,23 +340,41 @@ impl Engine {
         if to == self.me {
             return self.on_message(to, message);
         }
-        push(&mut self.outgoing, to, &message);
+        self.outbox.push(to, &message);
         Ok(())
     }
 
     /// Returns whether a message waits to be sent.
     pub fn has_transmit(&self) -> bool {
-        !self.outgoing.is_empty()
+        !self.outbox.messages.is_empty()
     }
 
     /// Returns the next message to send, with its receiver. Messages to one receiver stay in order.
     pub fn poll_transmit(&mut self) -> Option<(usize, Vec<u8>)> {
-        self.outgoing.pop_front()
+        self.outbox.messages.pop_front()
     }
 }
 
-fn push(outgoing: &mut VecDeque<(usize, Vec<u8>)>, to: usize, message: &Message) {
-    let mut bytes = Vec::new();
-    message.encode(&mut bytes);
-    outgoing.push_back((to, bytes));
+/// Messages to send.
+#[derive(Debug, Default)]
+struct Outbox {
+    /// Number of lost nodes on which this node has agreed. It stands for all of them: the sets only
+    /// grow.
+    losses: u16,
+    messages: VecDeque<(usize, Vec<u8>)>,
+}
+
+impl Outbox {
+    fn push(&mut self, to: usize, message: &Message) {
+        let mut bytes = self.losses.to_be_bytes().to_vec();
+        message.encode(&mut bytes);
+        self.messages.push_back((to, bytes));
+    }
+
+    /// Drops all messages but those about lost nodes.
+    fn renew(&mut self, losses: u16) {
+        self.losses = losses;
+        self.messages
+            .retain(|(_, bytes)| Message::is_about_losses(&bytes[2..]));
+    }
 }

@@ -23,6 +23,15 @@ pub enum Violation {
         /// Number of the exchange.
         sequence: u32,
     },
+    /// The other nodes go on without this one.
+    #[error("it has taken this node for lost, and goes on without it")]
+    GivenUp,
+    /// A message about lost nodes that do not exist, or about its sender.
+    #[error("a message about lost nodes does not fit")]
+    Losses,
+    /// A message of nodes that have recovered, to one that has not, for which it is too early.
+    #[error("a message is ahead of a recovery")]
+    Ahead,
     /// An interval whose writer is no node.
     #[error("an interval of node {0}, which does not exist")]
     Writer(u16),

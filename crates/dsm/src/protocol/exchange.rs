@@ -9,11 +9,11 @@
 //!   17 .. 32
 //! ```
 //!
-//! Each node is woken once, and up to 17 nodes need two messages in a row. Dissemination (Hensgen et
-//! al., 1988) has ⌈log₂ nodes⌉ in a row, and wakes each node as often.
+//! Each node is woken once, and up to 17 nodes need two messages in a row. Dissemination (Hensgen
+//! et al., 1988) has ⌈log₂ nodes⌉ in a row, and wakes each node as often.
 
 use super::error::{Mismatch, Violation};
-use super::wire::Message;
+use super::wire::{Direction, Message};
 use std::collections::BTreeMap;
 
 /// Most children of a node.
@@ -50,15 +50,6 @@ impl Call {
 
 /// Blobs by node.
 type Blobs = Vec<(u16, Vec<u8>)>;
-
-/// Way of blobs in the tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// To the parent: those of the sender's subtree.
-    Up,
-    /// To a child: those of all nodes that are not in its subtree.
-    Down,
-}
 
 /// The exchange of this node.
 #[derive(Debug)]
@@ -204,7 +195,7 @@ impl Exchange {
                 // A node begins an exchange after the one before has begun on all nodes, so it is
                 // ahead by one at most.
                 let is_next =
-                    sequence == self.sequence + 1 && !(self.is_active && !self.is_complete);
+                    sequence == self.sequence + 1 && (!self.is_active || self.is_complete);
                 let is_child = self.children().contains(&from);
                 let is_new = match is_now {
                     true => !self.arrived.contains(&from),
@@ -236,7 +227,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns the data of all members in the order of their numbers, when the exchange is complete.
+    /// Returns the data of all members, in the order of their numbers, when the exchange is done.
     pub fn take(&mut self) -> Option<Result<Vec<Vec<u8>>, Mismatch>> {
         if !self.is_active || !self.is_complete {
             return None;

@@ -53,17 +53,17 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Locks {
     me: usize,
-    nodes: usize,
+    members: Vec<usize>,
     locks: BTreeMap<u32, Lock>,
     /// Last node in the queue of each managed lock; this node at first.
     last: BTreeMap<u32, usize>,
 }
 
 impl Locks {
-    pub fn new(me: usize, nodes: usize) -> Self {
+    pub fn new(me: usize, members: Vec<usize>) -> Self {
         Self {
             me,
-            nodes,
+            members,
             locks: BTreeMap::new(),
             last: BTreeMap::new(),
         }
@@ -71,7 +71,7 @@ impl Locks {
 
     /// Returns the node that manages a lock.
     pub fn manager(&self, lock: u32) -> usize {
-        lock as usize % self.nodes
+        self.members[lock as usize % self.members.len()]
     }
 
     fn lock(&mut self, number: u32) -> &mut Lock {
@@ -155,7 +155,7 @@ impl Locks {
         requester: usize,
         clock: Clock,
     ) -> Result<Step, Violation> {
-        let is_node = requester < self.nodes && requester != self.me;
+        let is_node = self.members.contains(&requester) && requester != self.me;
         let lock = self.lock(number);
         if lock.state == State::Away || lock.next.is_some() || !is_node {
             return Err(Violation::Queue(number));

@@ -4,9 +4,11 @@
 //!   Engine ── who has written what
 //!     ├─ intervals   pages written between two releases, and vector clocks
 //!     ├─ exchange    barriers and other calls of all nodes, over a tree
+//!     ├─ agreement   which nodes are lost
 //!     └─ locks       queues that pass on from node to node
 //! ```
 
+mod agreement;
 mod engine;
 mod error;
 mod exchange;
@@ -22,3 +24,4 @@ pub use exchange::Call;
 pub use intervals::Written;
 pub use placement::{Placement, Updates};
 pub use spans::Span;
+pub use wire::Standing;

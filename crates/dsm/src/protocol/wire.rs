@@ -1,10 +1,12 @@
 //! Messages between nodes. All numbers are big-endian.
 //!
 //! ```text
+//! message:  | losses (16) | one of these:
 //! exchange: | 1 | sequence (32) | direction (8) | count (16) | count × blob |
 //! request:  | 2 | lock (32)                  | clock |
 //! forward:  | 3 | lock (32) | requester (16) | clock |
 //! grant:    | 4 | lock (32)                  | intervals |
+//! lost:     | 5 | count (16) | count × node (16) |
 //!
 //! blob:      | node (16) | length (32) | bytes |
 //! clock:     nodes × number (32)
@@ -16,9 +18,17 @@
 //! that its writer has sent to all other nodes before the exchange.
 
 use super::error::Malformed;
-use super::exchange::Direction;
 use super::intervals::{Clock, Interval};
 use super::spans::Span;
+
+/// Way of blobs in the tree of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the parent: those of the sender's subtree.
+    Up,
+    /// To a child: those of all nodes that are not in its subtree.
+    Down,
+}
 
 /// A message to another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +49,8 @@ pub enum Message {
     },
     /// Passes the lock on, with the intervals that the next holder does not know.
     Grant { lock: u32, intervals: Vec<Interval> },
+    /// Nodes that the sender knows to be lost.
+    Lost { lost: Vec<u16> },
 }
 
 impl Message {
@@ -83,7 +95,17 @@ impl Message {
                 out.extend(lock.to_be_bytes());
                 push_intervals(intervals, out);
             }
+            Self::Lost { lost } => {
+                out.push(5);
+                out.extend((lost.len() as u16).to_be_bytes());
+                out.extend(lost.iter().flat_map(|node| node.to_be_bytes()));
+            }
         }
+    }
+
+    /// Returns whether encoded bytes are [`Self::Lost`].
+    pub fn is_about_losses(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&5)
     }
 
     /// Reads a message of a job of `nodes` nodes.
@@ -110,11 +132,15 @@ pub fn push_intervals(intervals: &[Interval], out: &mut Vec<u8>) {
     for interval in intervals {
         out.extend(interval.writer.to_be_bytes());
         out.extend(interval.number.to_be_bytes());
-        out.extend((interval.pages.len() as u32).to_be_bytes());
-        for span in &interval.pages {
-            out.extend(span.first.to_be_bytes());
-            out.extend(span.count.to_be_bytes());
-        }
+        push_spans(&interval.pages, out);
+    }
+}
+
+fn push_spans(spans: &[Span], out: &mut Vec<u8>) {
+    out.extend((spans.len() as u32).to_be_bytes());
+    for span in spans {
+        out.extend(span.first.to_be_bytes());
+        out.extend(span.count.to_be_bytes());
     }
 }
 
@@ -123,6 +149,53 @@ pub fn read_intervals(bytes: &[u8]) -> Option<Vec<Interval>> {
     let mut reader = Reader(bytes);
     let intervals = reader.intervals()?;
     reader.0.is_empty().then_some(intervals)
+}
+
+/// State of a node after a loss: the data of the exchange with which a recovery begins.
+///
+/// ```text
+/// | barriers (64) | losses (16) | next (64) | regions (32) | written | pushed |
+///
+/// written, pushed: | spans (32) | spans × span |
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// Barriers that this node has passed with all that belongs to them.
+    pub barriers: u64,
+    /// Nodes that were lost at the last recovery which this node has passed.
+    pub losses: u16,
+    /// A number of the program, of which the highest counts.
+    pub next: u64,
+    /// Regions that there were at the last barrier.
+    pub regions: u32,
+    /// Pages that nodes wrote before the last barrier, and whose bytes went to their homes.
+    pub written: Vec<Span>,
+    /// Pages that nodes sent to all others before it.
+    pub pushed: Vec<Span>,
+}
+
+impl Standing {
+    /// Returns the bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(self.barriers.to_be_bytes());
+        out.extend(self.losses.to_be_bytes());
+        out.extend(self.next.to_be_bytes());
+        out.extend(self.regions.to_be_bytes());
+        push_spans(&self.written, &mut out);
+        push_spans(&self.pushed, &mut out);
+        out
+    }
+
+    /// Reads the bytes.
+    ///
+    /// # Errors
+    /// They are truncated, or some are left over.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let standing = reader.standing().filter(|_| reader.0.is_empty());
+        standing.ok_or(Malformed(bytes.len()))
+    }
 }
 
 /// Bytes that are left to read.
@@ -160,20 +233,34 @@ impl<'a> Reader<'a> {
     fn intervals(&mut self) -> Option<Vec<Interval>> {
         let mut intervals = Vec::new();
         for _ in 0..self.number()? {
-            let (writer, number) = (self.short()?, self.number()?);
-            let mut pages = Vec::new();
-            for _ in 0..self.number()? {
-                let (first, count) = (self.number()?, self.number()?);
-                first.checked_add(count).filter(|_| count > 0)?;
-                pages.push(Span { first, count });
-            }
             intervals.push(Interval {
-                writer,
-                number,
-                pages,
+                writer: self.short()?,
+                number: self.number()?,
+                pages: self.spans()?,
             });
         }
         Some(intervals)
+    }
+
+    fn spans(&mut self) -> Option<Vec<Span>> {
+        let mut spans = Vec::new();
+        for _ in 0..self.number()? {
+            let (first, count) = (self.number()?, self.number()?);
+            first.checked_add(count).filter(|_| count > 0)?;
+            spans.push(Span { first, count });
+        }
+        Some(spans)
+    }
+
+    fn standing(&mut self) -> Option<Standing> {
+        Some(Standing {
+            barriers: u64::from_be_bytes(self.array()?),
+            losses: self.short()?,
+            next: u64::from_be_bytes(self.array()?),
+            regions: self.number()?,
+            written: self.spans()?,
+            pushed: self.spans()?,
+        })
     }
 
     fn message(&mut self, nodes: usize) -> Option<Message> {
@@ -209,6 +296,13 @@ impl<'a> Reader<'a> {
                 lock: self.number()?,
                 intervals: self.intervals()?,
             },
+            5 => {
+                let count = self.short()?;
+                let lost = (0..count).map(|_| self.short());
+                Message::Lost {
+                    lost: lost.collect::<Option<_>>()?,
+                }
+            }
             _ => return None,
         })
     }
@@ -258,6 +352,7 @@ mod tests {
             }),
             (any::<u32>(), intervals())
                 .prop_map(|(lock, intervals)| Message::Grant { lock, intervals }),
+            proptest::collection::vec(any::<u16>(), 0..9).prop_map(|lost| Message::Lost { lost }),
         ]
     }
 
@@ -272,6 +367,21 @@ mod tests {
             }
             bytes.push(0);
             prop_assert!(Message::decode(&bytes, 4).is_err());
+        }
+
+        #[test]
+        fn standing__any__is_read_back_and_no_part_of_it_is(
+            (barriers, losses, next, regions) in any::<(u64, u16, u64, u32)>(),
+            spans in proptest::collection::vec((0_u32..1 << 30, 1_u32..1 << 30), 0..9),
+        ) {
+            let spans = spans.into_iter().map(|(first, count)| Span { first, count });
+            let (written, pushed) = spans.partition(|span| span.first % 2 == 0);
+            let standing = Standing { barriers, losses, next, regions, written, pushed };
+            let bytes = standing.encode();
+            prop_assert_eq!(Standing::decode(&bytes), Ok(standing));
+            for length in 0..bytes.len() {
+                prop_assert!(Standing::decode(&bytes[..length]).is_err());
+            }
         }
 
         #[test]

@@ -1,19 +1,22 @@
 //! The nodes of a job, as Wind reaches them.
 
 use super::Config;
-use crate::coherence::{Diffs, DsmError, EncodedDiff, Fabric, Update};
+use crate::coherence::{Diffs, DsmError, EncodedDiff, Fabric, Memory, Update};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::node::Region;
 use kumi_wind::protocol::{Lost, Message, Operation};
 use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Number of the first region of shared memory among a node's regions. Groups number theirs from 1.
 const FIRST_REGION: u32 = 0x4453_0000;
+
+/// Number of the first region that has the replicas of one. There are as many numbers between both.
+const FIRST_REPLICA: u32 = 0x4454_0000;
 
 /// Time between two looks at the other nodes while this one waits. A look also sends a message, so
 /// that a node which is gone does not answer it.
@@ -38,11 +41,39 @@ pub struct WindFabric {
     loss_timeout: Duration,
     /// Nodes that have left, and when this node noticed it.
     left: Mutex<HashMap<usize, Instant>>,
-    /// The first node that was lost, with the reason.
-    lost: Mutex<Option<(usize, String)>>,
-    /// Regions that peers may use, for as long as this value lives. Their keys are the same on all
+    losses: Mutex<Losses>,
+    /// Regions that peers may use, for as long as they are here. Their keys are the same on all
     /// nodes.
-    regions: RwLock<Vec<Region>>,
+    regions: RwLock<Vec<Registered>>,
+}
+
+/// Nodes that are lost.
+#[derive(Default)]
+struct Losses {
+    /// Each one with the reason, in the order in which this node learned of them.
+    lost: Vec<(usize, String)>,
+    /// Those without which the job goes on.
+    given_up: BTreeSet<usize>,
+}
+
+impl Losses {
+    /// Returns the error of the first one that was not given up.
+    fn check(&self) -> Result<(), DsmError> {
+        let mut lost = self.lost.iter();
+        let first = lost.find(|(node, _)| !self.given_up.contains(node));
+        first.map_or(Ok(()), |(node, reason)| {
+            Err(DsmError::Lost {
+                node: *node,
+                reason: reason.clone(),
+            })
+        })
+    }
+}
+
+/// Regions of Wind that belong to a region of shared memory.
+struct Registered {
+    pages: Region,
+    replica: Option<Region>,
 }
 
 impl WindFabric {
@@ -72,7 +103,7 @@ impl WindFabric {
             handled: AtomicU64::new(0),
             loss_timeout: config.loss_timeout,
             left: Mutex::new(HashMap::new()),
-            lost: Mutex::new(None),
+            losses: Mutex::default(),
             regions: RwLock::new(Vec::new()),
         })
     }
@@ -96,20 +127,39 @@ impl WindFabric {
         self.handled.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Gives the other nodes access to a region's bytes.
-    pub fn register(&self, number: usize, memory: SharedMemory) -> Result<(), DsmError> {
-        let name = FIRST_REGION + number as u32;
-        let key = Node::derived_key(&self.secret, u64::from(name));
-        let region = self.node.register_as(name, key, memory);
-        let region = region.ok_or_else(|| DsmError::Argument(format!("region {number} exists")))?;
+    /// Gives the other nodes access to a region's bytes, and to those of its replicas.
+    pub fn register(
+        &self,
+        number: usize,
+        memory: SharedMemory,
+        replica: Option<SharedMemory>,
+    ) -> Result<(), DsmError> {
+        let register = |first: u32, memory| {
+            let name = first + number as u32;
+            let key = Node::derived_key(&self.secret, u64::from(name));
+            let region = self.node.register_as(name, key, memory);
+            region.ok_or_else(|| DsmError::Argument(format!("region {number} exists")))
+        };
+        let registered = Registered {
+            pages: register(FIRST_REGION, memory)?,
+            replica: replica
+                .map(|replica| register(FIRST_REPLICA, replica))
+                .transpose()?,
+        };
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        regions.push(region);
+        regions.push(registered);
         Ok(())
     }
 
-    fn place(&self, region: usize, offset: u64) -> Place {
+    fn place(&self, region: usize, memory: Memory, offset: u64) -> Result<Place, DsmError> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions[region].place(offset)
+        let registered = regions.get(region);
+        let region = registered.and_then(|registered| match memory {
+            Memory::Pages => Some(&registered.pages),
+            Memory::Replica => registered.replica.as_ref(),
+        });
+        let region = region.ok_or_else(|| DsmError::Argument("no such region".to_owned()))?;
+        Ok(region.place(offset))
     }
 
     fn peer(&self, node: usize) -> Result<PeerId, DsmError> {
@@ -117,25 +167,46 @@ impl WindFabric {
         peer.ok_or_else(|| DsmError::Argument(format!("node {node} is no other node of the job")))
     }
 
-    /// Notes that a node is lost, if none was before. Returns the first one's error.
-    pub fn lose(&self, node: usize, reason: String) -> DsmError {
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        let (node, reason) = lost.get_or_insert((node, reason)).clone();
-        DsmError::Lost { node, reason }
+    fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a node is lost, if it was not before. Returns the error of the first one that was
+    /// not given up.
+    pub fn note_lost(&self, node: usize, reason: &str) -> DsmError {
+        let mut losses = self.losses();
+        if losses.lost.iter().all(|(lost, _)| *lost != node) {
+            losses.lost.push((node, reason.to_owned()));
+        }
+        let first = losses.check().err();
+        first.unwrap_or_else(|| DsmError::Lost {
+            node,
+            reason: reason.to_owned(),
+        })
+    }
+
+    /// Returns the other nodes that were not given up.
+    fn others(&self) -> Vec<(usize, PeerId)> {
+        let losses = self.losses();
+        let peers = self.peers.iter().enumerate();
+        let peers = peers.filter_map(|(number, peer)| Some((number, (*peer)?)));
+        peers
+            .filter(|(number, _)| !losses.given_up.contains(number))
+            .collect()
     }
 
     fn failed(&self, node: usize) -> impl Fn(WindError) -> DsmError + '_ {
-        move |error| self.lose(node, error.to_string())
+        move |error| self.note_lost(node, &error.to_string())
     }
 
     /// Waits until the others have what was sent to them, or would be lost.
     pub fn drain(&self) {
         let limit = self.loss_timeout;
         let began = Instant::now();
-        for peer in self.peers.iter().flatten() {
+        for (_, peer) in self.others() {
             let left = limit.saturating_sub(began.elapsed());
             // A node that is gone needs nothing more.
-            let _ = self.node.flush(*peer, Some(left));
+            let _ = self.node.flush(peer, Some(left));
         }
     }
 
@@ -145,35 +216,58 @@ impl WindFabric {
         left.entry(node).or_insert_with(Instant::now).elapsed() < self.loss_timeout
     }
 
-    /// Sends a sign of life to each node, and finds those that are gone.
-    fn look(&self) -> Result<(), DsmError> {
-        for (number, peer) in self.peers.iter().enumerate() {
-            let Some(peer) = *peer else { continue };
-            match self.node.check(peer) {
+    /// Sends a sign of life to each node, and notes those that are gone.
+    fn look(&self) {
+        for (number, peer) in self.others() {
+            let sign = || {
+                let sign = Message::through(Class::Unordered, SIGN_OF_LIFE.to_vec());
+                self.node.try_send(peer, sign).map(drop)
+            };
+            match self.node.check(peer).and_then(|()| sign()) {
                 // It may have left after the call that this node still waits for, whose last
-                // message is under way.
-                Err(WindError::Lost(Lost::Closed)) if self.is_leaving(number) => continue,
-                outcome => outcome.map_err(self.failed(number))?,
+                // message is in flight.
+                Err(WindError::Lost(Lost::Closed)) if self.is_leaving(number) => {}
+                Err(error) => {
+                    self.note_lost(number, &error.to_string());
+                }
+                Ok(()) => {}
             }
-            let sign = Message::through(Class::Unordered, SIGN_OF_LIFE.to_vec());
-            let sent = self.node.try_send(peer, sign);
-            sent.map_err(self.failed(number))?;
         }
-        self.check()
+    }
+
+    /// Waits until `is_done` returns true. With `ends_at_loss`, a loss is an error.
+    fn wait_until(&self, is_done: &dyn Fn() -> bool, ends_at_loss: bool) -> Result<(), DsmError> {
+        let mut looked_at = Instant::now();
+        loop {
+            let handled = self.handled.load(Ordering::SeqCst);
+            if is_done() {
+                return Ok(());
+            }
+            if ends_at_loss {
+                self.check()?;
+            }
+            let has_changed = || self.handled.load(Ordering::SeqCst) != handled;
+            self.node.wait_until(Some(LOOK), has_changed);
+            if looked_at.elapsed() >= LOOK {
+                self.look();
+                looked_at = Instant::now();
+            }
+        }
     }
 }
 
 impl Fabric for WindFabric {
     fn get(
         &self,
-        home: usize,
-        region: usize,
+        node: usize,
+        (region, memory): (usize, Memory),
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), DsmError> {
-        let peer = self.peer(home)?;
-        let bytes = self.node.get(peer, self.place(region, offset), into.len());
-        into.copy_from_slice(&bytes.map_err(self.failed(home))?);
+        let peer = self.peer(node)?;
+        let place = self.place(region, memory, offset)?;
+        let bytes = self.node.get(peer, place, into.len());
+        into.copy_from_slice(&bytes.map_err(self.failed(node))?);
         Ok(())
     }
 
@@ -187,10 +281,11 @@ impl Fabric for WindFabric {
         for (home, parts) in by_home {
             let peer = self.peer(home)?;
             let operations = parts.into_iter().map(|part| {
-                let place = self.place(part.region, part.offset);
-                (place, Operation::PutDiff(part.runs))
+                let place = self.place(part.region, part.memory, part.offset)?;
+                Ok((place, Operation::PutDiff(part.runs)))
             });
-            let numbers = self.node.start_all(peer, operations);
+            let operations = operations.collect::<Result<Vec<_>, DsmError>>()?;
+            let numbers = self.node.start_all(peer, operations.into_iter());
             puts.push((home, peer, numbers.map_err(self.failed(home))?));
         }
         Ok(())
@@ -207,36 +302,30 @@ impl Fabric for WindFabric {
     }
 
     fn check(&self) -> Result<(), DsmError> {
-        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        match lost.clone() {
-            Some((node, reason)) => Err(DsmError::Lost { node, reason }),
-            None => Ok(()),
-        }
+        self.losses().check()
     }
 
     fn push(&self, updates: Vec<Update>) -> Result<(), DsmError> {
-        let others = self.peers.iter().enumerate();
-        let others: Vec<(usize, PeerId)> = others
-            .filter_map(|(number, peer)| Some((number, (*peer)?)))
-            .collect();
+        let others = self.others();
         let (long, short): (Vec<Update>, Vec<Update>) = updates
             .into_iter()
             .partition(|update| update.bytes.len() >= LONG_BYTES);
         let mut puts = Vec::new();
         for (number, _) in &others {
-            let mut diffs = Diffs::new(self.diff_bytes_max());
+            let mut diffs = Diffs::new(self.diff_bytes_max(), Memory::Pages);
             for update in &short {
                 diffs.push(*number, update.region, update.offset, &update.bytes);
             }
             self.start_puts(diffs.parts, &mut puts)?;
         }
         for update in long {
-            let place = self.place(update.region, update.offset);
+            let place = self.place(update.region, Memory::Pages, update.offset)?;
             let targets: Vec<(PeerId, Place)> =
                 others.iter().map(|other| (other.1, place)).collect();
             if let Err(error) = self.node.put_to_all(&targets, &update.bytes) {
                 // The error does not say whose it is.
-                self.look()?;
+                self.look();
+                self.check()?;
                 return Err(DsmError::Argument(format!(
                     "cannot update the other nodes: {error}"
                 )));
@@ -253,25 +342,47 @@ impl Fabric for WindFabric {
         debug_assert!(!message.is_empty(), "an empty message is a sign of life");
         let peer = self.peer(to)?;
         let message = Message::through(Class::Ordered, message);
-        self.check()?;
         let sent = self.node.send_without_waiting(peer, message);
         sent.map(drop).map_err(self.failed(to))
     }
 
     fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError> {
-        let mut looked_at = Instant::now();
-        loop {
-            let handled = self.handled.load(Ordering::SeqCst);
-            if is_done() {
-                return Ok(());
-            }
-            self.check()?;
-            let has_changed = || self.handled.load(Ordering::SeqCst) != handled;
-            self.node.wait_until(Some(LOOK), has_changed);
-            if looked_at.elapsed() >= LOOK {
-                self.look()?;
-                looked_at = Instant::now();
+        self.wait_until(is_done, true)
+    }
+
+    fn wait_despite_losses(&self, is_done: &dyn Fn() -> bool) {
+        // No loss ends it.
+        let _ = self.wait_until(is_done, false);
+    }
+
+    fn lost(&self) -> Vec<usize> {
+        let losses = self.losses();
+        let mut lost: Vec<usize> = losses.lost.iter().map(|(node, _)| *node).collect();
+        lost.sort_unstable();
+        lost
+    }
+
+    fn lose(&self, node: usize, reason: &str) {
+        self.note_lost(node, reason);
+    }
+
+    fn give_up(&self, nodes: &[usize]) -> Result<(), DsmError> {
+        for node in nodes {
+            self.note_lost(*node, "the other nodes have lost it");
+            self.losses().given_up.insert(*node);
+            if let Ok(peer) = self.peer(*node) {
+                self.node.disconnect(peer);
             }
         }
+        for (node, peer) in self.others() {
+            let flushed = self.node.flush(peer, None);
+            flushed.map_err(self.failed(node))?;
+        }
+        self.check()
+    }
+
+    fn drop_regions(&self, first: usize) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        regions.truncate(first);
     }
 }

@@ -12,7 +12,8 @@ mod faults;
 pub mod show;
 mod typed;
 
-use crate::coherence::{Copies, Counts, DsmError, Member, PAGE_BYTES, Region};
+pub use crate::coherence::Recovery;
+use crate::coherence::{Copies, Counts, DsmError, Fabric, Member, PAGE_BYTES, Region};
 use crate::protocol::{Call, Placement, Updates};
 use fabric::WindFabric;
 use kumi_sys::shared_memory::SharedMemory;
@@ -75,24 +76,33 @@ struct Mapped {
     copies: Copies,
     /// The bytes into which others put, for Wind.
     arrivals: SharedMemory,
+    /// The same of replicas.
+    replica: Option<SharedMemory>,
 }
 
 impl Mapped {
-    fn new(pages: usize, at: usize, updates: Updates, tier: Option<Tier>) -> io::Result<Self> {
+    fn new(job: &Job, pages: usize, at: usize, updates: Updates) -> io::Result<Self> {
         let bytes = pages * PAGE_BYTES;
-        let memory = TrackedMemory::new(pages, Some(at), tier)?;
-        let (staged, arrivals) = match updates {
-            Updates::OnAccess => (None, memory.map_again()?),
-            Updates::AtBarriers => {
-                let (staged, again) = SharedMemory::new_twice(bytes)?;
-                (Some(staged), again)
-            }
+        let memory = TrackedMemory::new(pages, Some(at), job.tier)?;
+        let is_staged = job.member.has_replicas() || updates == Updates::AtBarriers;
+        let staged = is_staged
+            .then(|| SharedMemory::new_twice(bytes))
+            .transpose()?;
+        let (staged, again) = staged.unzip();
+        let committed = job.member.has_replicas().then(|| SharedMemory::new(bytes));
+        let (arrivals, replica) = match (updates, again) {
+            (Updates::AtBarriers, Some(again)) => (again, None),
+            (_, again) => (memory.map_again()?, again),
         };
-        let twins = SharedMemory::new(bytes)?;
         Ok(Self {
+            copies: Copies {
+                twins: SharedMemory::new(bytes)?,
+                staged,
+                committed: committed.transpose()?,
+            },
             memory,
-            copies: Copies { twins, staged },
             arrivals,
+            replica,
         })
     }
 }
@@ -124,8 +134,10 @@ impl Job {
         let Some(from) = fabric.number(received.peer).filter(|_| !data.is_empty()) else {
             return;
         };
-        if let Err(error) = self.member.handle(from, data) {
-            let _ = fabric.lose(from, error.to_string());
+        match self.member.handle(from, data) {
+            // What could not be sent to a lost node is not the sender's fault.
+            Ok(()) | Err(DsmError::Lost { .. }) => {}
+            Err(error) => fabric.lose(from, &error.to_string()),
         }
         fabric.note_handled();
     }
@@ -197,6 +209,28 @@ impl Dsm {
         Ok(Self { job })
     }
 
+    /// Keeps a replica of each page on another node, so that the job can go on when a node is lost.
+    /// All nodes call it, before the first allocation.
+    ///
+    /// # Errors
+    /// A region is there already, the nodes made different calls, or one is lost.
+    pub fn keep_replicas(&self) -> Result<(), DsmError> {
+        let job = &self.job;
+        let _turn = job.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let regions = job.member.regions().len();
+        if regions > 0 {
+            return Err(DsmError::Argument(format!(
+                "replicas of {regions} regions: expected the call before the first allocation"
+            )));
+        }
+        job.member.exchange(Call {
+            text: "keep_replicas".to_owned(),
+            data: Vec::new(),
+        })?;
+        job.member.keep_replicas();
+        Ok(())
+    }
+
     /// Returns the number of this node.
     pub fn node(&self) -> usize {
         self.job.me
@@ -205,6 +239,11 @@ impl Dsm {
     /// Returns the number of nodes.
     pub fn nodes(&self) -> usize {
         self.job.nodes
+    }
+
+    /// Returns the nodes that are left, in order: all, until a recovery.
+    pub fn left(&self) -> Vec<usize> {
+        self.job.member.left()
     }
 
     /// Returns the first epoch of typed accesses. One thread uses it for all calls that
@@ -250,9 +289,12 @@ impl Dsm {
             memory,
             copies,
             arrivals,
+            replica,
         } = self.map(pages, updates, &text)?;
         let region = job.member.add_region(memory, copies, placement, updates);
-        job.member.fabric().register(region.number(), arrivals)?;
+        job.member
+            .fabric()
+            .register(region.number(), arrivals, replica)?;
         let shared = Arc::new(Shared {
             job: Arc::clone(job),
             region,
@@ -276,7 +318,7 @@ impl Dsm {
             .unwrap_or_else(PoisonError::into_inner);
         for attempt in 0..ADDRESSES {
             let address = *next + attempt * ADDRESS_STEP;
-            let mapped = Mapped::new(pages, address, updates, job.tier);
+            let mapped = Mapped::new(job, pages, address, updates);
             let answer = match &mapped {
                 Ok(_) => String::new(),
                 Err(error) if error.raw_os_error() == Some(EEXIST) => "in use".to_owned(),
@@ -326,6 +368,25 @@ impl Dsm {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         self.job.member.barrier()
+    }
+
+    /// Goes on without lost nodes, when a call has failed because of one. All nodes that are left
+    /// call it. The memory goes back to the last barrier, whose number is returned, and all locks
+    /// are free. Regions that were allocated since then are gone.
+    ///
+    /// # Errors
+    /// There are no replicas, or no node is lost; pages were lost together with their replicas; or
+    /// the nodes that are lost may go on themselves, as they are more.
+    pub fn recover(&self) -> Result<Recovery, DsmError> {
+        let job = &self.job;
+        let _turn = job.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = job
+            .next_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (recovery, address) = job.member.recover(*next as u64)?;
+        *next = address as usize;
+        Ok(recovery)
     }
 
     /// Takes a lock; any number is one. Writes of its holders before are seen then.

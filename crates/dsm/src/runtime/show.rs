@@ -49,6 +49,8 @@ pub(super) fn state(job: &Job) -> Value {
     json!({
         "node": job.me,
         "nodes": job.nodes,
+        "left": job.member.left(),
+        "replicas": u8::from(job.member.has_replicas()),
         "misses": counts.misses,
         "fetched_pages": counts.fetched_pages,
         "diffed_pages": counts.diffed_pages,

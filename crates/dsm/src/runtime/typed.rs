@@ -28,7 +28,7 @@
 //! # }
 //! ```
 
-use super::{Dsm, SharedRegion};
+use super::{Dsm, Recovery, SharedRegion};
 use crate::coherence::DsmError;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
@@ -118,6 +118,19 @@ impl Epoch {
     /// As [`Dsm::barrier`].
     pub fn barrier(&mut self) -> Result<(), DsmError> {
         self.dsm.barrier()
+    }
+
+    /// Goes on without lost nodes, and begins the next epoch.
+    ///
+    /// # Errors
+    /// As [`Dsm::recover`].
+    pub fn recover(&mut self) -> Result<Recovery, DsmError> {
+        self.dsm.recover()
+    }
+
+    /// Returns the nodes that are left, in order: all, until a recovery.
+    pub fn left(&self) -> Vec<usize> {
+        self.dsm.left()
     }
 
     /// Takes a lock, until the guard is dropped or [`Locked::unlock`] is called.

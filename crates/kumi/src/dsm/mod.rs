@@ -63,10 +63,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn print(process: &Value) {
     let number = |name: &str| process[name].as_u64().unwrap_or_default();
+    let left = list(&process["left"]).len() as u64;
     outln!(
-        "node {} of {}, process {}: barriers {}, locks {}",
+        "node {} of {}{}{}, process {}: barriers {}, locks {}",
         number("node"),
         number("nodes"),
+        match left {
+            all if all == number("nodes") => String::new(),
+            left => format!(" ({left} left)"),
+        },
+        match number("replicas") {
+            0 => "",
+            _ => ", a replica of each page",
+        },
         process["pid"],
         number("barriers"),
         number("locks")

@@ -2,6 +2,7 @@
 
 use super::group::{CConfig, config};
 use super::ranks::{copied_cards, kumi_ranks_listen};
+use super::version::SizedStruct;
 use super::write_message;
 use crate::group::{CARD_BYTES, Environment, GroupError, Listening, RANKS_MAX};
 use crate::shared_memory::{JoinError, from_environment, join};
@@ -34,6 +35,7 @@ fn number(error: &DsmError) -> c_int {
         DsmError::Mismatch(_) => 2,
         DsmError::Violation(_) | DsmError::Argument(_) => 3,
         DsmError::System { .. } => 4,
+        DsmError::PagesLost { .. } | DsmError::Minority { .. } => 5,
     }
 }
 
@@ -165,6 +167,85 @@ pub unsafe extern "C" fn kumi_dsm_node(dsm: *const CDsm) -> c_int {
 pub unsafe extern "C" fn kumi_dsm_nodes(dsm: *const CDsm) -> c_int {
     // SAFETY: the caller guarantees it.
     unsafe { &*dsm }.dsm.nodes() as c_int
+}
+
+/// C layout of `struct kumi_dsm_recovery`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CRecovery {
+    size: usize,
+    barriers: u64,
+    left: c_int,
+    place: c_int,
+}
+
+const _: () = assert!(size_of::<CRecovery>() == 24);
+
+// SAFETY: its first member is its size, and all members may be zero.
+unsafe impl SizedStruct for CRecovery {
+    const NAME: &'static str = "kumi_dsm_recovery";
+    const SIZE_MIN: usize = 24;
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` comes from a function above. The requirements of [`write_message`] hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_keep_replicas(
+    dsm: *const CDsm,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees both.
+    unsafe { finish((*dsm).dsm.keep_replicas(), error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` comes from a function above. `recovery` is null or valid for its `size`. The requirements
+/// of [`write_message`] hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_recover(
+    dsm: *const CDsm,
+    recovery: *mut CRecovery,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees it.
+    let dsm = unsafe { &(*dsm).dsm };
+    let recover = || {
+        if !recovery.is_null() {
+            // SAFETY: the caller guarantees it.
+            let read = unsafe { CRecovery::read(recovery) };
+            read.map_err(|error| DsmError::Argument(error.to_string()))?;
+        }
+        let recovered = dsm.recover()?;
+        if !recovery.is_null() {
+            let place = recovered.left.iter().position(|node| *node == dsm.node());
+            // SAFETY: its size, which was checked, includes these members.
+            unsafe {
+                (*recovery).barriers = recovered.barriers;
+                (*recovery).left = recovered.left.len() as c_int;
+                (*recovery).place = place.map_or(-1, |place| place as c_int);
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { finish(recover(), error, error_bytes) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// `dsm` comes from a function above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_is_left(dsm: *const CDsm, node: c_int) -> c_int {
+    // SAFETY: the caller guarantees it.
+    let left = unsafe { &*dsm }.dsm.left();
+    c_int::from(usize::try_from(node).is_ok_and(|node| left.contains(&node)))
 }
 
 /// Keeps an allocated region, and returns its address.

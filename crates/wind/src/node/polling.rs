@@ -113,6 +113,15 @@ impl Node {
         self.state().check(peer)
     }
 
+    /// Ends the session with a peer: it is lost for this node, and this node for the peer.
+    pub fn disconnect(&self, peer: PeerId) {
+        let mut state = self.state();
+        state.endpoint.close(peer);
+        state.transmit(&self.shared.socket);
+        drop(state);
+        self.wake();
+    }
+
     /// Returns the address of a peer that is not lost.
     pub fn peer_address(&self, peer: PeerId) -> Option<SocketAddr> {
         self.state().endpoint.address(peer)

@@ -1,8 +1,8 @@
 //! Random programs without data races. The oracle is one array, changed at each write.
 
 use super::world::{Program, run};
-use crate::coherence::PAGE_BYTES;
-use crate::protocol::Placement;
+use crate::coherence::{DsmError, PAGE_BYTES, Recovery};
+use crate::protocol::{Placement, Violation};
 use std::sync::Mutex;
 
 const PAGES: usize = 12;
@@ -41,26 +41,76 @@ fn place(byte: usize) -> (usize, usize) {
     (region, offset)
 }
 
-fn check(oracle: &Mutex<Vec<u8>>, program: &Program, byte: usize) {
-    let expected = oracle.lock().unwrap()[byte];
+/// One memory, as nodes would share it on one machine.
+struct Oracle {
+    bytes: Vec<u8>,
+    /// The bytes at each barrier that any node has passed.
+    at_barriers: Vec<Vec<u8>>,
+    /// Nodes without which the others have gone on. Their writes count no more.
+    lost: Vec<usize>,
+}
+
+impl Oracle {
+    fn new() -> Mutex<Self> {
+        let bytes = vec![0; PAGES * BYTES_PER_PAGE];
+        Mutex::new(Self {
+            at_barriers: vec![bytes.clone()],
+            bytes,
+            lost: Vec::new(),
+        })
+    }
+
+    /// Notes that a node has passed a barrier. No node has written since the first one did.
+    fn pass(&mut self, me: usize, barriers: usize) {
+        if !self.lost.contains(&me) && self.at_barriers.len() == barriers {
+            self.at_barriers.push(self.bytes.clone());
+        }
+    }
+
+    /// Goes back with the first node that has recovered.
+    fn recover(&mut self, recovery: &Recovery) {
+        if self.lost.len() < recovery.lost.len() {
+            self.at_barriers.truncate(recovery.barriers as usize + 1);
+            self.bytes
+                .clone_from(&self.at_barriers[recovery.barriers as usize]);
+            self.lost.clone_from(&recovery.lost);
+        }
+        assert_eq!(self.lost, recovery.lost);
+    }
+}
+
+fn check(oracle: &Mutex<Oracle>, program: &Program, byte: usize) {
+    let oracle = || oracle.lock().unwrap();
+    let expected = oracle().bytes[byte];
     let found = program.read(place(byte));
     // The read may have let others run; nobody may have changed this byte meanwhile.
-    assert_eq!(found, expected, "byte {byte} on node {}", program.me);
+    if !program.is_doomed() && !oracle().lost.contains(&program.me) {
+        assert_eq!(found, expected, "byte {byte} on node {}", program.me);
+    }
 }
 
-fn change(oracle: &Mutex<Vec<u8>>, program: &Program, byte: usize, value: u8) {
+fn change(oracle: &Mutex<Oracle>, program: &Program, byte: usize, value: u8) {
     program.write(place(byte), value);
-    oracle.lock().unwrap()[byte] = value;
+    let mut oracle = oracle.lock().unwrap();
+    if !oracle.lost.contains(&program.me) {
+        oracle.bytes[byte] = value;
+    }
 }
 
-fn phase(seed: u64, phase: u64, nodes: usize, program: &Program, oracle: &Mutex<Vec<u8>>) {
+fn phase(
+    seed: u64,
+    phase: u64,
+    nodes: usize,
+    program: &Program,
+    oracle: &Mutex<Oracle>,
+) -> Result<(), DsmError> {
     let me = program.me as u64;
     let mut rng = fastrand::Rng::with_seed(seed ^ (phase << 16) ^ me << 56);
     let bytes = PAGES * BYTES_PER_PAGE;
     for _ in 0..rng.usize(..40) {
         let byte = rng.usize(..bytes);
         if let Some(lock) = lock_of(byte) {
-            program.member.lock(lock as u32).unwrap();
+            program.member.lock(lock as u32)?;
             for _ in 0..rng.usize(1..4) {
                 let byte = byte / (LOCKS + 2) * (LOCKS + 2) + lock;
                 let byte = (byte + (LOCKS + 2) * rng.usize(..3)) % (bytes - bytes % (LOCKS + 2));
@@ -72,7 +122,7 @@ fn phase(seed: u64, phase: u64, nodes: usize, program: &Program, oracle: &Mutex<
                     program.pause();
                 }
             }
-            program.member.unlock(lock as u32).unwrap();
+            program.member.unlock(lock as u32)?;
             continue;
         }
         let value = rng.u8(..);
@@ -87,6 +137,7 @@ fn phase(seed: u64, phase: u64, nodes: usize, program: &Program, oracle: &Mutex<
         let value = rng.u8(..);
         use_alone(seed, phase, nodes, program, oracle, byte, value);
     }
+    Ok(())
 }
 
 /// Reads a byte without a lock if nobody writes it in this phase, and changes it if this node owns
@@ -96,7 +147,7 @@ fn use_alone(
     phase: u64,
     nodes: usize,
     program: &Program,
-    oracle: &Mutex<Vec<u8>>,
+    oracle: &Mutex<Oracle>,
     byte: usize,
     value: u8,
 ) {
@@ -115,10 +166,10 @@ fn run_random(seed: u64) {
     let nodes = rng.usize(1..7);
     let phases = rng.u64(1..6);
     let placement = placement(&mut rng, nodes);
-    let oracle = Mutex::new(vec![0; PAGES * BYTES_PER_PAGE]);
-    run(seed, nodes, PAGES, placement, |program| {
+    let oracle = Oracle::new();
+    run(seed, (nodes, 0), PAGES, placement, |program| {
         for number in 0..phases {
-            phase(seed, number, nodes, program, &oracle);
+            phase(seed, number, nodes, program, &oracle).unwrap();
             program.member.barrier().unwrap();
         }
         for byte in 0..PAGES * BYTES_PER_PAGE {
@@ -135,5 +186,62 @@ fn programs__random_without_races__read_what_one_memory_would_have() {
     let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     for seed in 0..seeds {
         run_random(seed);
+    }
+}
+
+/// Runs phases on nodes of which some are lost. What is read then is what one memory would have
+/// that goes back to a barrier at each loss.
+fn run_random_with_losses(seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (nodes, losses) = (rng.usize(1..7), rng.usize(1..4));
+    let phases = rng.usize(1..6);
+    let placement = placement(&mut rng, nodes);
+    let oracle = Oracle::new();
+    run(seed, (nodes, losses), PAGES, placement, |program| {
+        // No region is there before the first barrier.
+        let first = program.member.barrier();
+        let mut passed = 0;
+        let mut outcome = first;
+        loop {
+            match outcome {
+                Ok(()) => {
+                    passed += 1;
+                    oracle.lock().unwrap().pass(program.me, passed);
+                }
+                Err(DsmError::Lost { .. }) => match program.member.recover(0) {
+                    Ok((recovery, _)) => {
+                        oracle.lock().unwrap().recover(&recovery);
+                        passed = recovery.barriers as usize;
+                    }
+                    Err(DsmError::Minority { .. } | DsmError::PagesLost { .. }) => return,
+                    Err(DsmError::Violation(Violation::GivenUp)) => return,
+                    Err(error) => panic!("node {}: {error}", program.me),
+                },
+                Err(error) => panic!("node {}: {error}", program.me),
+            }
+            if passed == 0 {
+                // Regions that were allocated before the first barrier are gone.
+                return;
+            }
+            if passed == phases + 1 {
+                break;
+            }
+            outcome = phase(seed, passed as u64, nodes, program, &oracle);
+            if outcome.is_ok() {
+                outcome = program.member.barrier();
+            }
+        }
+        for byte in 0..PAGES * BYTES_PER_PAGE {
+            check(&oracle, program, byte);
+        }
+    });
+}
+
+#[test]
+fn programs__whose_nodes_are_lost__go_on_from_the_last_barrier() {
+    let seeds = std::env::var("KUMI_DSM_SEEDS").ok();
+    let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
+    for seed in 0..seeds {
+        run_random_with_losses(seed);
     }
 }

@@ -2,12 +2,12 @@
 //! message arrives.
 
 use crate::coherence::{
-    Copies, DsmError, EncodedDiff, Fabric, Member, PAGE_BYTES, Region, Update, View,
+    Copies, DsmError, EncodedDiff, Fabric, Member, Memory, PAGE_BYTES, Region, Update, View,
 };
-use crate::protocol::{Placement, Updates};
+use crate::protocol::{Placement, Updates, Violation};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::protocol::diff;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -76,7 +76,17 @@ struct Schedule {
     /// Turns since a message arrived or a program did something.
     idle_turns: usize,
     has_failed: bool,
+    /// Nodes that may still die, or be taken for lost while they run.
+    losses_left: usize,
+    losses_allowed: bool,
+    dead: BTreeSet<usize>,
+    /// Nodes that each node knows to be lost, and those that it has given up.
+    lost: Vec<BTreeSet<usize>>,
+    given_up: Vec<BTreeSet<usize>>,
 }
+
+/// Payload of the panic that ends the program of a node that dies.
+struct Died;
 
 /// The network.
 pub struct World {
@@ -97,6 +107,19 @@ impl World {
     /// Ends this program's turn, and waits for the next one. Before it ends, messages may arrive.
     fn pass(&self, me: usize) {
         let mut schedule = self.schedule.lock().unwrap();
+        if schedule.losses_left > 0 && schedule.rng.u16(..1500) == 0 {
+            schedule.losses_left -= 1;
+            if schedule.rng.u8(..3) > 0 {
+                schedule.die(me);
+                drop(schedule);
+                std::panic::resume_unwind(Box::new(Died));
+            }
+            let nodes = schedule.lost.len();
+            let victim = schedule.rng.usize(..nodes);
+            if victim != me {
+                schedule.lost[me].insert(victim);
+            }
+        }
         while schedule.rng.u8(..3) > 0 {
             let full: Vec<(usize, usize)> = schedule.full_links();
             if full.is_empty() {
@@ -107,10 +130,17 @@ impl World {
             schedule.idle_turns = 0;
             drop(schedule);
             let members = self.members.get().unwrap();
-            if let Some(member) = members[to].upgrade() {
-                member.handle(from, &message).unwrap();
-            }
+            let outcome = members[to]
+                .upgrade()
+                .map(|member| member.handle(from, &message));
             schedule = self.schedule.lock().unwrap();
+            match outcome {
+                None | Some(Ok(()) | Err(DsmError::Lost { .. })) => {}
+                Some(Err(DsmError::Violation(Violation::GivenUp))) => {
+                    schedule.lost[to].insert(from);
+                }
+                Some(Err(error)) => panic!("node {to}: {error}"),
+            }
         }
         schedule.idle_turns += 1;
         if schedule.idle_turns > 100_000 {
@@ -145,6 +175,46 @@ impl World {
 }
 
 impl Schedule {
+    /// Ends a node. Some of its last messages do not arrive.
+    fn die(&mut self, node: usize) {
+        self.dead.insert(node);
+        for to in 0..self.links.len() {
+            let kept = self.rng.usize(..=self.links[node][to].len());
+            self.links[node][to].truncate(kept);
+            self.links[to][node].clear();
+        }
+    }
+
+    /// Returns an error if `me` cannot reach `node`, and notes the loss.
+    fn reach(&mut self, me: usize, node: usize) -> Result<(), DsmError> {
+        if self.dead.contains(&node) || self.given_up[node].contains(&me) {
+            self.lost[me].insert(node);
+        }
+        if self.lost[me].contains(&node) {
+            return Err(lost(node));
+        }
+        Ok(())
+    }
+
+    /// Finds lost nodes, now or later.
+    fn look(&mut self, me: usize) {
+        for node in 0..self.lost.len() {
+            if self.rng.u8(..8) == 0 {
+                let _ = self.reach(me, node);
+                // A node that has left well is missed by those that still wait for it.
+                let has_left = !self.running.contains(&node);
+                if self.losses_allowed && has_left && self.links[node][me].is_empty() {
+                    self.lost[me].insert(node);
+                }
+            }
+        }
+    }
+
+    fn check(&self, me: usize) -> Result<(), DsmError> {
+        let mut unknown = self.lost[me].difference(&self.given_up[me]);
+        unknown.next().map_or(Ok(()), |node| Err(lost(*node)))
+    }
+
     fn full_links(&self) -> Vec<(usize, usize)> {
         let nodes = self.links.len();
         let pairs = (0..nodes * nodes).map(|pair| (pair / nodes, pair % nodes));
@@ -154,11 +224,24 @@ impl Schedule {
     }
 }
 
+fn lost(node: usize) -> DsmError {
+    DsmError::Lost {
+        node,
+        reason: "it died".to_owned(),
+    }
+}
+
+impl Link {
+    fn reach(&self, node: usize) -> Result<(), DsmError> {
+        self.world.schedule.lock().unwrap().reach(self.me, node)
+    }
+}
+
 impl Fabric for Link {
     fn get(
         &self,
-        home: usize,
-        region: usize,
+        node: usize,
+        (region, memory): (usize, Memory),
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), DsmError> {
@@ -166,8 +249,9 @@ impl Fabric for Link {
         let regions = self.world.regions.get().unwrap();
         // Parts of a get are executed one by one.
         for (index, part) in into.chunks_mut(1000).enumerate() {
+            self.reach(node)?;
             let at = offset as usize + index * 1000;
-            regions[home][region].view().own().read(at, part);
+            regions[node][region].memory(memory).read(at, part);
             self.world.pass(self.me);
         }
         self.world.work();
@@ -183,37 +267,48 @@ impl Fabric for Link {
 
     fn finish_puts(&self, mut diffs: Self::Puts) -> Result<(), DsmError> {
         let regions = self.world.regions.get().unwrap();
+        let mut outcome = Ok(());
         while !diffs.is_empty() {
             self.world.pass(self.me);
             let next = self.world.schedule.lock().unwrap().rng.usize(..diffs.len());
             let part = diffs.swap_remove(next);
             assert!(part.runs.len() <= self.diff_bytes_max);
+            // Those to others arrive all the same.
+            outcome = outcome.and(self.reach(part.home));
+            if self.reach(part.home).is_err() {
+                continue;
+            }
             for run in diff::runs(&part.runs) {
                 let (at, bytes) = run.unwrap();
-                let own = regions[part.home][part.region].view().own();
-                own.write(part.offset as usize + at as usize, bytes);
+                let memory = regions[part.home][part.region].memory(part.memory);
+                memory.write(part.offset as usize + at as usize, bytes);
             }
         }
         self.world.work();
-        Ok(())
+        outcome
     }
 
     fn push(&self, updates: Vec<Update>) -> Result<(), DsmError> {
         let regions = self.world.regions.get().unwrap();
         let nodes = regions.len();
+        let given_up = self.world.schedule.lock().unwrap().given_up[self.me].clone();
+        let mut outcome = Ok(());
         let mut parts: Vec<(usize, Update)> = (0..nodes)
-            .filter(|node| *node != self.me)
+            .filter(|node| *node != self.me && !given_up.contains(node))
             .flat_map(|node| updates.iter().map(move |update| (node, update.clone())))
             .collect();
         while !parts.is_empty() {
             self.world.pass(self.me);
             let next = self.world.schedule.lock().unwrap().rng.usize(..parts.len());
             let (node, update) = parts.swap_remove(next);
-            let arrivals = regions[node][update.region].arrivals();
-            arrivals.write(update.offset as usize, &update.bytes);
+            outcome = outcome.and(self.reach(node));
+            if self.reach(node).is_ok() {
+                let arrivals = regions[node][update.region].memory(Memory::Pages);
+                arrivals.write(update.offset as usize, &update.bytes);
+            }
         }
         self.world.work();
-        Ok(())
+        outcome
     }
 
     fn diff_bytes_max(&self) -> usize {
@@ -221,22 +316,54 @@ impl Fabric for Link {
     }
 
     fn check(&self) -> Result<(), DsmError> {
-        Ok(())
+        self.world.schedule.lock().unwrap().check(self.me)
     }
 
     fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError> {
         let mut schedule = self.world.schedule.lock().unwrap();
+        schedule.reach(self.me, to)?;
         schedule.links[self.me][to].push_back(message);
         Ok(())
     }
 
     fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError> {
         while !is_done() {
+            self.check()?;
             self.world.pass(self.me);
+            self.world.schedule.lock().unwrap().look(self.me);
         }
         self.world.work();
         Ok(())
     }
+
+    fn wait_despite_losses(&self, is_done: &dyn Fn() -> bool) {
+        while !is_done() {
+            self.world.pass(self.me);
+            self.world.schedule.lock().unwrap().look(self.me);
+        }
+        self.world.work();
+    }
+
+    fn lost(&self) -> Vec<usize> {
+        let schedule = self.world.schedule.lock().unwrap();
+        schedule.lost[self.me].iter().copied().collect()
+    }
+
+    fn lose(&self, node: usize, _reason: &str) {
+        self.world.schedule.lock().unwrap().lost[self.me].insert(node);
+    }
+
+    fn give_up(&self, nodes: &[usize]) -> Result<(), DsmError> {
+        let mut schedule = self.world.schedule.lock().unwrap();
+        schedule.lost[self.me].extend(nodes);
+        schedule.given_up[self.me].extend(nodes);
+        for node in nodes {
+            schedule.links[*node][self.me].clear();
+        }
+        schedule.check(self.me)
+    }
+
+    fn drop_regions(&self, _first: usize) {}
 }
 
 /// A program's access to the shared memory of one node.
@@ -251,7 +378,16 @@ impl Program {
         let region = &self.regions[region];
         let view = region.view();
         while view.pages[page].load(Ordering::Relaxed) == CLOSED {
-            self.member.fault(region, page).unwrap();
+            match self.member.fault(region, page) {
+                Ok(()) => {}
+                // The home is lost with the replica, and the process ends.
+                Err(DsmError::Lost { .. }) => {
+                    let world = &self.member.fabric().world;
+                    world.schedule.lock().unwrap().die(self.me);
+                    std::panic::resume_unwind(Box::new(Died));
+                }
+                Err(error) => panic!("node {}: {error}", self.me),
+            }
         }
         view.pages[page].fetch_max(state, Ordering::Relaxed);
     }
@@ -270,6 +406,15 @@ impl Program {
         self.regions[region].view().own().write(at, &[byte]);
     }
 
+    /// Returns whether a node is lost that this one has not given up: reads may be of the last
+    /// barrier.
+    pub fn is_doomed(&self) -> bool {
+        let schedule = self.member.fabric().world.schedule.lock().unwrap();
+        let lost = schedule.dead.union(&schedule.lost[self.me]);
+        lost.into_iter()
+            .any(|node| !schedule.given_up[self.me].contains(node))
+    }
+
     /// Lets others run.
     pub fn pause(&self) {
         self.member.fabric().world.work();
@@ -277,14 +422,16 @@ impl Program {
     }
 }
 
-/// Runs a program on each of `nodes` nodes that share `pages` pages.
+/// Runs a program on each of `nodes` nodes that share `pages` pages. With replicas, up to
+/// `losses` nodes die or are taken for lost.
 pub fn run(
     seed: u64,
-    nodes: usize,
+    (nodes, losses): (usize, usize),
     pages: usize,
     placement: Placement,
     body: impl Fn(&Program) + Sync,
 ) {
+    let has_replicas = losses > 0;
     let mut rng = fastrand::Rng::with_seed(seed);
     let diff_bytes_max = rng.usize(8..1400);
     let world = Arc::new(World {
@@ -294,6 +441,11 @@ pub fn run(
             links: vec![vec![VecDeque::new(); nodes]; nodes],
             idle_turns: 0,
             has_failed: false,
+            losses_left: losses,
+            losses_allowed: losses > 0,
+            dead: BTreeSet::new(),
+            lost: vec![BTreeSet::new(); nodes],
+            given_up: vec![BTreeSet::new(); nodes],
             rng,
         }),
         changed: Condvar::new(),
@@ -306,7 +458,11 @@ pub fn run(
             me,
             diff_bytes_max,
         };
-        Arc::new(Member::new(link, me, nodes))
+        let member = Arc::new(Member::new(link, me, nodes));
+        if has_replicas {
+            member.keep_replicas();
+        }
+        member
     };
     let members: Vec<Arc<Node>> = (0..nodes).map(member).collect();
     let weak = members.iter().map(Arc::downgrade).collect();
@@ -316,7 +472,8 @@ pub fn run(
             let memory = || SharedMemory::new(pages * PAGE_BYTES).unwrap();
             let copies = Copies {
                 twins: memory(),
-                staged: (updates == Updates::AtBarriers).then(memory),
+                staged: (has_replicas || updates == Updates::AtBarriers).then(memory),
+                committed: has_replicas.then(memory),
             };
             member.add_region(SimulatedView::new(pages), copies, placement, updates)
         };
@@ -344,8 +501,9 @@ pub fn run(
                 }
                 let body = std::panic::AssertUnwindSafe(|| body(&program));
                 let outcome = std::panic::catch_unwind(body);
-                world.end(me, outcome.is_err());
-                if let Err(panic) = outcome {
+                let has_died = matches!(&outcome, Err(panic) if panic.is::<Died>());
+                world.end(me, outcome.is_err() && !has_died);
+                if let (Err(panic), false) = (outcome, has_died) {
                     eprintln!("node {me} failed with seed {seed}");
                     std::panic::resume_unwind(panic);
                 }
