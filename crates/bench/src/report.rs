@@ -18,7 +18,7 @@ const SCHEMA: u32 = 1;
 
 /// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
 /// case has the figure. `-j` prints all figures.
-const COLUMNS: [(&str, &str, f64); 57] = [
+const COLUMNS: [(&str, &str, f64); 58] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("unordered_goodput_bps", "unord. Mb/s", 1e6),
     ("ordered_goodput_bps", "ord. Mb/s", 1e6),
@@ -32,7 +32,7 @@ const COLUMNS: [(&str, &str, f64); 57] = [
     ("echo_median_us", "echo us", 1.0),
     ("echo_mean_us", "echo mean us", 1.0),
     ("faults", "faults", 1.0),
-    ("messages_per_node", "messages/node", 1.0),
+    ("messages_per_node", "sent/node", 1.0),
     ("pages_per_node", "pages/node", 1.0),
     ("moved_bytes", "moved MB", 1e6),
     ("pages_vs_diffs_ratio", "pages/diffs", 1.0),
@@ -43,6 +43,7 @@ const COLUMNS: [(&str, &str, f64); 57] = [
     ("telling_ratio", "telling %", 0.01),
     ("silent", "silent", 1.0),
     ("error_after_ms", "error ms", 1.0),
+    ("recovered_after_ms", "recovered ms", 1.0),
     ("write_median_us", "write us", 1.0),
     ("release_us_per_page", "release us/page", 1.0),
     ("overhead_bytes_per_page", "B/page over", 1.0),

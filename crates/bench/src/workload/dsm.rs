@@ -23,6 +23,8 @@ pub enum Measure {
     Litmus,
     /// Jobs in which a node is killed.
     Crash,
+    /// The same with replicas, where the others go on.
+    CrashReplicas,
 }
 
 impl Measure {
@@ -33,6 +35,7 @@ impl Measure {
             Self::Write => "write",
             Self::Litmus => "litmus",
             Self::Crash => "crash",
+            Self::CrashReplicas => "crash-replicas",
         }
     }
 }
@@ -64,8 +67,13 @@ pub fn measure(
         running.variant,
         measure.name()
     );
-    if measure == Measure::Crash {
-        return crashes(context, nodes, if context.quick { 1 } else { count });
+    if matches!(measure, Measure::Crash | Measure::CrashReplicas) {
+        return crashes(
+            context,
+            measure,
+            nodes,
+            if context.quick { 1 } else { count },
+        );
     }
     let _steering = wind::Steering::start(running)?;
     let _load = match target {
@@ -91,7 +99,12 @@ pub fn measure(
 }
 
 /// Kills a node in each of `jobs` jobs.
-fn crashes(context: &Context<'_>, nodes: usize, jobs: u64) -> anyhow::Result<Vec<Measurement>> {
+fn crashes(
+    context: &Context<'_>,
+    measure: Measure,
+    nodes: usize,
+    jobs: u64,
+) -> anyhow::Result<Vec<Measurement>> {
     let kumi = context.running.hosts.kumi();
     let mut row = Measurement::default();
     let figures = &mut row.figures;
@@ -99,7 +112,14 @@ fn crashes(context: &Context<'_>, nodes: usize, jobs: u64) -> anyhow::Result<Vec
         let seed = seed.to_string();
         let device = &context.running.device;
         let program = [
-            kumi, "workload", "dsm", "crash", "--device", device, "--seed", &seed,
+            kumi,
+            "workload",
+            "dsm",
+            measure.name(),
+            "--device",
+            device,
+            "--seed",
+            &seed,
         ];
         let text = ranks::run(context, nodes, &[], &program, true)?;
         let mut noticed = 0;
@@ -107,11 +127,15 @@ fn crashes(context: &Context<'_>, nodes: usize, jobs: u64) -> anyhow::Result<Vec
             *figures.entry(name.to_owned()).or_default() += count;
         };
         let mut longest_ms = 0.0_f64;
+        let mut recovered_ms = 0.0_f64;
         for line in text.lines() {
             if line.starts_with('{') {
                 let line: Value = serde_json::from_str(line).context("invalid line of a node")?;
                 let number = |name: &str| line[name].as_f64().unwrap_or(f64::INFINITY);
                 longest_ms = longest_ms.max(number("error_after_ms"));
+                if measure == Measure::CrashReplicas {
+                    recovered_ms = recovered_ms.max(number("recovered_after_ms"));
+                }
                 add("wrong", number("wrong"));
                 add("misnamed", number("misnamed"));
                 noticed += 1;
@@ -125,6 +149,10 @@ fn crashes(context: &Context<'_>, nodes: usize, jobs: u64) -> anyhow::Result<Vec
         add("silent", (nodes - 1) as f64 - f64::from(noticed));
         let longest = figures.entry("error_after_ms".to_owned()).or_default();
         *longest = longest.max(longest_ms);
+        if measure == Measure::CrashReplicas {
+            let longest = figures.entry("recovered_after_ms".to_owned()).or_default();
+            *longest = longest.max(recovered_ms);
+        }
     }
     for name in ["ended_by_a_page", "misnamed", "wrong"] {
         figures.entry(name.to_owned()).or_default();

@@ -56,6 +56,7 @@ enum Measure {
     Write,
     Litmus,
     Crash,
+    CrashReplicas,
 }
 
 /// Joins the others, and measures.
@@ -72,6 +73,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Measure::Write => writes(&dsm, rounds),
         Measure::Barrier => barriers(&dsm, args),
         Measure::Litmus => litmus(&dsm, args),
+        Measure::CrashReplicas => return dsm_crash_end::survive(&dsm, args.seed),
         Measure::Crash => {
             // There is no common end.
             return dsm_crash_end::run(&dsm, args.seed);

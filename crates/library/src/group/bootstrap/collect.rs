@@ -114,6 +114,12 @@ fn seal(transport: &mut TransportState, message: &[u8], output: &mut Vec<u8>) {
     output.extend_from_slice(&sealed[..bytes]);
 }
 
+fn refusal(reason: &str) -> Vec<u8> {
+    let mut message = vec![REFUSED];
+    message.extend_from_slice(reason.as_bytes());
+    message
+}
+
 struct Collector<'a> {
     environment: &'a Environment,
     secret: &'a Secret,
@@ -141,7 +147,9 @@ pub fn collect(
     collector.cards[0] = Some(card.to_vec());
     while let Some(absent) = collector.cards.iter().position(Option::is_none) {
         if Instant::now() > deadline {
-            return Err(collector.timeout_error(absent));
+            let error = collector.timeout_error(absent);
+            collector.refuse_all(&error.to_string())?;
+            return Err(error);
         }
         collector.turn(Some(&listener))?;
     }
@@ -191,6 +199,25 @@ impl<'a> Collector<'a> {
         }
         self.serve_ready(&[]);
         while !self.candidates.is_empty() && Instant::now() < deadline {
+            self.turn(None)?;
+        }
+        Ok(())
+    }
+
+    /// Tells all ranks that have sent their card why they do not get the others'.
+    fn refuse_all(&mut self, reason: &str) -> io::Result<()> {
+        let now = Instant::now();
+        self.candidates
+            .retain(|candidate| matches!(candidate.stage, Stage::Waiting(..)));
+        for candidate in &mut self.candidates {
+            candidate.progress_at = now;
+            let stage = std::mem::replace(&mut candidate.stage, Stage::Closing);
+            if let Stage::Waiting(mut transport, _) = stage {
+                seal(&mut transport, &refusal(reason), &mut candidate.output);
+            }
+        }
+        self.serve_ready(&[]);
+        while !self.candidates.is_empty() && now.elapsed() < CARD_LIMIT {
             self.turn(None)?;
         }
         Ok(())
@@ -351,9 +378,8 @@ impl<'a> Collector<'a> {
         let (rank, ranks) = (number(0), number(4));
         match self.find_refusal(rank, ranks) {
             Some(reason) => {
-                let mut text = vec![REFUSED];
-                text.extend_from_slice(reason.as_bytes());
-                seal(&mut transport, &text, &mut self.candidates[index].output);
+                let output = &mut self.candidates[index].output;
+                seal(&mut transport, &refusal(&reason), output);
             }
             None => {
                 self.cards[rank] = Some(card.to_vec());

@@ -8,11 +8,14 @@ use crate::group::secret::{HANDSHAKE_BYTES, Secret};
 use snow::TransportState;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Maximum number of handshakes. Rank 0 may close a connection unanswered because of a crowd at its
 /// port.
 const ATTEMPTS: usize = 3;
+
+/// Time for which a rank waits for rank 0's reason, after its own patience.
+const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
 pub fn hand_in(
     environment: &Environment,
@@ -57,6 +60,8 @@ pub fn hand_in(
         .write_message(&message, &mut sealed)
         .map_err(|error| exchange_error(noise_error(error)))?;
     stream.write_all(&sealed).map_err(exchange_error)?;
+    // Rank 0 has the same patience, and names a rank that is missing when it ends.
+    let deadline = deadline + ANSWER_MARGIN;
     let mut cards = Vec::with_capacity(ranks * CARD_BYTES);
     while cards.len() < ranks * CARD_BYTES {
         let reply = open(&mut stream, &mut transport, deadline).map_err(exchange_error)?;
@@ -96,8 +101,14 @@ fn reach(address: &str, deadline: Instant) -> io::Result<TcpStream> {
         match result {
             Ok(stream) => return Ok(stream),
             Err(error) if Instant::now() > deadline => {
+                let hint = match error.kind() {
+                    io::ErrorKind::ConnectionRefused => {
+                        "; rank 0 has not begun, or the job has begun without this rank"
+                    }
+                    _ => "",
+                };
                 let text = format!(
-                    "rank 0 cannot be reached at {address} (MASTER_ADDR, MASTER_PORT): {error}"
+                    "rank 0 cannot be reached at {address} (MASTER_ADDR, MASTER_PORT): {error}{hint}"
                 );
                 return Err(io::Error::new(error.kind(), text));
             }
@@ -158,6 +169,10 @@ fn read(stream: &mut TcpStream, buffer: &mut [u8], deadline: Instant) -> io::Res
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(bytes) => read_bytes += bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The kernel's name of it is "Resource temporarily unavailable".
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             Err(error) => return Err(error),
         }
     }

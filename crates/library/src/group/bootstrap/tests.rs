@@ -73,6 +73,22 @@ fn rank__never_connects__is_named_in_the_error() {
     );
 }
 
+#[test]
+fn rank__that_is_missing__is_named_on_all_others() {
+    let ranks = environments(3);
+    let secret = secret("what the job knows");
+    let limit = Duration::from_millis(300);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| exchange(&ranks[1], &secret, &card(1), limit).unwrap_err());
+        let reason = format!("rank 2 of 3 has not connected to {}", ranks[0].address);
+        let error = exchange(&ranks[0], &secret, &card(0), limit).unwrap_err();
+        assert_eq!(error.to_string(), reason);
+        let error = other.join().unwrap().to_string();
+        let told = format!("rank 0 at {} refuses this rank: {reason}", ranks[0].address);
+        assert_eq!(error, told);
+    });
+}
+
 /// Returns the parameters of the ranks of one group, at a free port.
 fn environments(ranks: usize) -> Vec<Environment> {
     let probe = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -287,7 +303,8 @@ fn rank_0__absent_or_leaving__is_named_with_the_reason() {
         error.to_string(),
         format!(
             "rank 0 cannot be reached at {address} (MASTER_ADDR, MASTER_PORT): \
-             Connection refused (os error 111)"
+             Connection refused (os error 111); rank 0 has not begun, or the job has begun \
+             without this rank"
         )
     );
     let listener = TcpListener::bind(address).unwrap();
