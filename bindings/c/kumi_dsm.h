@@ -179,6 +179,8 @@ enum kumi_dsm_total {
     /* Messages of the protocol, without pages and diffs, and their bytes. */
     KUMI_DSM_MESSAGES,
     KUMI_DSM_MESSAGE_BYTES,
+    /* Pages that writers sent before a barrier, because this node reads them after each one. */
+    KUMI_DSM_REFRESHED_PAGES,
 };
 
 /* Returns a total; 0 for an unknown one. `kumi dsm show` has them for all processes of a host. */

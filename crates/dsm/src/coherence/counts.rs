@@ -17,6 +17,8 @@ pub struct Counts {
     pub diff_bytes: u64,
     /// Bytes that were sent to all other nodes, for each of them.
     pub pushed_bytes: u64,
+    /// Pages that writers sent to this node before a barrier, because it reads them after each one.
+    pub refreshed_pages: u64,
     /// Pages that were closed because others had written them.
     pub invalidated_pages: u64,
     /// Barriers that this node has passed.
@@ -38,6 +40,7 @@ pub struct Counters {
     pub changed_bytes: AtomicU64,
     pub diff_bytes: AtomicU64,
     pub pushed_bytes: AtomicU64,
+    pub refreshed_pages: AtomicU64,
     pub invalidated_pages: AtomicU64,
     pub barriers: AtomicU64,
     pub locks: AtomicU64,
@@ -55,6 +58,7 @@ impl Counters {
             changed_bytes: of(&self.changed_bytes),
             diff_bytes: of(&self.diff_bytes),
             pushed_bytes: of(&self.pushed_bytes),
+            refreshed_pages: of(&self.refreshed_pages),
             invalidated_pages: of(&self.invalidated_pages),
             barriers: of(&self.barriers),
             locks: of(&self.locks),

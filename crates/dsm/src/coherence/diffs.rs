@@ -1,7 +1,8 @@
 //! Diffs of pages, in parts of one operation each.
 
 use super::fabric::{EncodedDiff, Memory};
-use super::region::{Region, View};
+use super::refreshes::Refreshes;
+use super::region::{PAGE_BYTES, Region, View};
 use kumi_wind::protocol::diff;
 use std::collections::HashMap;
 
@@ -29,13 +30,28 @@ impl Diffs {
         }
     }
 
-    /// Adds the bytes of a locked page that differ from its twin, which has them then. Returns
-    /// whether there are any.
-    pub fn add<V: View>(&mut self, region: &Region<V>, page: usize) -> bool {
+    /// Adds the bytes of a locked page that differ from its twin, which has them then, and to
+    /// `refreshes` if there are subscribers. Returns whether there are any.
+    pub fn add<V: View>(
+        &mut self,
+        region: &Region<V>,
+        page: usize,
+        refreshes: &mut Refreshes,
+    ) -> bool {
         let home = region.home(page);
+        let number = region.first + page as u32;
+        let is_wanted = refreshes.is_wanted(number);
+        let mut runs = Vec::new();
         let changed_bytes = region.take_changes(page, |offset, bytes| {
             self.push(home, region.number, offset, bytes);
+            if is_wanted {
+                let at = offset - (page * PAGE_BYTES) as u64;
+                diff::push_run(at as u32, bytes, &mut runs);
+            }
         });
+        if !runs.is_empty() {
+            refreshes.add(number, &runs);
+        }
         self.changed_bytes += changed_bytes;
         changed_bytes > 0
     }

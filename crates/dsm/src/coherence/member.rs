@@ -6,8 +6,10 @@ use super::fabric::Fabric;
 use super::holders::{Pair, without};
 use super::pages::Pages;
 use super::progress::Membership;
+use super::refreshes::Refreshes;
 use super::region::{Copies, Region, View};
-use crate::protocol::{Call, Engine, Placement, Standing, Updates, Violation};
+use crate::protocol::{Call, Engine, Placement, Span, Standing, Updates, Violation};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -154,7 +156,10 @@ impl<F: Fabric, V: View> Member<F, V> {
         placement: Placement,
         updates: Updates,
     ) -> Arc<Region<V>> {
-        self.pages.add(view, copies, placement, updates)
+        let region = self.pages.add(view, copies, placement, updates);
+        self.engine()
+            .set_pages(region.first + region.pages() as u32);
+        region
     }
 
     /// Waits until all nodes have called it. What any of them wrote before is seen by all.
@@ -163,16 +168,26 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// As [`Self::exchange`].
     pub fn barrier(&self) -> Result<(), DsmError> {
         self.fabric.check()?;
-        let written = self.pages.flush(&self.fabric)?;
+        let subscribers = self.engine().subscribers();
+        let mut refreshes = Refreshes::new(self.pages.me(), subscribers.unwrap_or_default());
+        let written = self.pages.flush(&self.fabric, &mut refreshes)?;
+        let report = self.pages.take_report();
         let (updates, pushed) = self.pages.take_updates()?;
         self.fabric.push(self.pages.join_updates(&updates))?;
         self.act(|engine| {
             engine.close_interval(written);
-            engine.start_barrier(pushed);
+            engine.start_barrier(pushed, report, refreshes.by_node);
         })?;
         let data = self.wait(Engine::take_exchange)??;
         let end = self.engine().end_barrier(&data)?;
         add(&self.pages.counters.barriers, 1);
+        let valid = match end.refreshed_by.as_slice() {
+            [] => BTreeSet::new(),
+            nodes => {
+                let refreshes = self.wait(|engine| engine.take_refreshes(nodes))?;
+                self.pages.refresh(refreshes, &end.all)?
+            }
+        };
         let contended = self.pages.note_contended(&end.pushed);
         if !contended.is_empty() {
             // Gaps of one node may have come over changes of another one, which are sent again.
@@ -185,15 +200,17 @@ impl<F: Fabric, V: View> Member<F, V> {
         }
         self.pages.end_updates(&end.pushed);
         if self.has_replicas() {
-            self.pages.stage(&self.fabric, &end.all)?;
+            let written = end.all.into_iter().flat_map(|written| written.pages);
+            let written: Vec<Span> = written.collect();
+            self.pages.stage(&self.fabric, &written)?;
             self.exchange(Call {
                 text: "barrier, replicated".to_owned(),
                 data: Vec::new(),
             })?;
             let pushed = end.pushed.into_iter().flat_map(|written| written.pages);
-            self.pages.commit(end.all, pushed.collect());
+            self.pages.commit(written, pushed.collect());
         }
-        self.pages.invalidate(&self.fabric, &end.written)
+        self.pages.invalidate(&self.fabric, &end.written, &valid)
     }
 
     /// Takes a lock. What its holders before wrote until they released it is seen.
@@ -205,7 +222,8 @@ impl<F: Fabric, V: View> Member<F, V> {
         self.act(|engine| engine.acquire(lock))??;
         let others = self.wait(|engine| engine.take_grant(lock))?;
         add(&self.pages.counters.locks, 1);
-        self.pages.invalidate(&self.fabric, &others)
+        self.pages
+            .invalidate(&self.fabric, &others, &BTreeSet::new())
     }
 
     /// Releases a lock.
@@ -217,7 +235,7 @@ impl<F: Fabric, V: View> Member<F, V> {
         if !self.engine().is_held(lock) {
             return Err(Violation::NotHeld(lock).into());
         }
-        let written = self.pages.flush(&self.fabric)?;
+        let written = self.pages.flush(&self.fabric, &mut Refreshes::default())?;
         self.act(|engine| {
             engine.close_interval(written);
             engine.release(lock)

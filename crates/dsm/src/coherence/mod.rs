@@ -24,9 +24,12 @@ mod holders;
 mod member;
 mod pages;
 mod progress;
+mod readers;
+mod refreshes;
 mod region;
 mod replicas;
 mod sharing;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 

@@ -6,9 +6,12 @@ use super::error::DsmError;
 use super::fabric::{Fabric, Memory, Update};
 use super::holders::Holders;
 use super::progress::Progress;
+use super::refreshes::Refreshes;
 use super::region::{Copies, HAS_TWIN, PAGE_BYTES, Region, VALID, View};
 use super::sharing::Sharing;
+use super::subscriptions::Subscriptions;
 use crate::protocol::{Placement, Span, Updates, Written, spans};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -112,6 +115,7 @@ impl<V: View> Pages<V> {
             contended: flags(),
             holders: Arc::clone(&self.holders),
             sharing: Sharing::new(bytes / PAGE_BYTES),
+            subscriptions: Subscriptions::new(bytes / PAGE_BYTES),
             states: (0..bytes / PAGE_BYTES).map(|_| AtomicU8::new(0)).collect(),
             last_miss: Mutex::new((0, 0)),
             unnoted: Mutex::new(Vec::new()),
@@ -166,6 +170,7 @@ impl<V: View> Pages<V> {
             if state & VALID != 0 {
                 // The kernel has taken it out of the page table, and may have forgotten a write.
                 region.suspect(page);
+                region.subscriptions.on_access(page);
             } else if is_updated {
                 region.renew_twin(page);
                 state |= HAS_TWIN;
@@ -237,7 +242,7 @@ impl<V: View> Pages<V> {
         let mut bytes = vec![0; pages.len() * PAGE_BYTES];
         let offset = pages.start * PAGE_BYTES;
         let mut from_home = || -> Result<(), DsmError> {
-            self.write_home(fabric, region, &strays)?;
+            self.write_home(fabric, region, &strays, &mut Refreshes::default())?;
             let place = (region.number, Memory::Pages);
             fabric.get(home, place, offset as u64, &mut bytes)
         };
@@ -260,6 +265,7 @@ impl<V: View> Pages<V> {
         {
             if state & HAS_TWIN != 0 {
                 region.note_got(page, bytes);
+                region.subscriptions.on_got_again(page);
             }
         }
         region.view.own().write(offset, &bytes);
@@ -274,6 +280,7 @@ impl<V: View> Pages<V> {
         fabric: &impl Fabric,
         region: &Region<V>,
         pages: &[usize],
+        refreshes: &mut Refreshes,
     ) -> Result<(), DsmError> {
         let mut puts = Default::default();
         for pages in pages.chunks(PAGES_PER_PUT) {
@@ -281,7 +288,7 @@ impl<V: View> Pages<V> {
             let changed = pages
                 .iter()
                 .copied()
-                .filter(|page| diffs.add(region, *page));
+                .filter(|page| diffs.add(region, *page, refreshes));
             let changed: Vec<usize> = changed.collect();
             if changed.is_empty() {
                 continue;
@@ -298,10 +305,21 @@ impl<V: View> Pages<V> {
 
     /// Writes all changed bytes home. Returns the pages that this node has written since the last
     /// call.
-    pub fn flush(&self, fabric: &impl Fabric) -> Result<Vec<Span>, DsmError> {
+    /// `refreshes` gets the changes that have subscribers.
+    pub fn flush(
+        &self,
+        fabric: &impl Fabric,
+        refreshes: &mut Refreshes,
+    ) -> Result<Vec<Span>, DsmError> {
         let mut noted = Vec::new();
         for region in self.regions_with(Updates::OnAccess) {
-            self.flush_pages(fabric, &region, 0..region.pages())?;
+            let partial = region
+                .unnoted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            refreshes.leave_out(&partial);
+            drop(partial);
+            self.flush_pages(fabric, &region, 0..region.pages(), refreshes)?;
             let mut unnoted = region
                 .unnoted
                 .lock()
@@ -320,6 +338,7 @@ impl<V: View> Pages<V> {
         fabric: &impl Fabric,
         region: &Region<V>,
         pages: Range<usize>,
+        refreshes: &mut Refreshes,
     ) -> Result<(), DsmError> {
         let mut runs = Vec::new();
         let taken = region.view.take_written(pages.clone(), &mut runs);
@@ -330,6 +349,7 @@ impl<V: View> Pages<V> {
                 // With swap, pages that were never open are reported too.
                 if region.states[page].load(Ordering::Relaxed) & VALID != 0 {
                     region.note(std::iter::once(page));
+                    region.add_home_to(refreshes, page);
                 }
                 continue;
             }
@@ -340,7 +360,7 @@ impl<V: View> Pages<V> {
                 region.unlock(page, state);
             }
         }
-        let outcome = self.write_home(fabric, region, &written);
+        let outcome = self.write_home(fabric, region, &written, refreshes);
         for page in written {
             let state = region.states[page].load(Ordering::Relaxed);
             region.unlock(page, state);
@@ -477,15 +497,28 @@ impl<V: View> Pages<V> {
         }
     }
 
-    /// Closes pages that others have written. What this node has written to them goes home before.
-    pub fn invalidate(&self, fabric: &impl Fabric, written: &[Written]) -> Result<(), DsmError> {
+    /// Closes pages that others have written, but for `valid` ones. What this node has written to
+    /// them goes home before.
+    pub fn invalidate(
+        &self,
+        fabric: &impl Fabric,
+        written: &[Written],
+        valid: &BTreeSet<u32>,
+    ) -> Result<(), DsmError> {
         for region in self.regions_with(Updates::OnAccess) {
             for Written { writer, pages } in written {
                 for run in region.local_runs(pages) {
                     for page in run.clone() {
                         region.sharing.on_written(page, *writer);
                     }
-                    self.invalidate_run(fabric, &region, run)?;
+                    let mut start = run.start;
+                    let number = |page: usize| region.first + page as u32;
+                    for kept in valid.range(number(run.start)..number(run.end)) {
+                        let page = (kept - region.first) as usize;
+                        self.invalidate_run(fabric, &region, start..page)?;
+                        start = page + 1;
+                    }
+                    self.invalidate_run(fabric, &region, start..run.end)?;
                 }
             }
         }
@@ -498,7 +531,10 @@ impl<V: View> Pages<V> {
         region: &Region<V>,
         pages: Range<usize>,
     ) -> Result<(), DsmError> {
-        self.flush_pages(fabric, region, pages.clone())?;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.flush_pages(fabric, region, pages.clone(), &mut Refreshes::default())?;
         let mut closing: Option<Range<usize>> = None;
         for page in pages {
             let state = region.lock(page);

@@ -9,10 +9,13 @@
 //! A thread that changes a page's state has it locked. Bytes that the program wrote to a page
 //! between its last write home and its closing are found when it is got again.
 
+use super::error::DsmError;
 use super::fabric::{Memory, Update};
 use super::holders::Holders;
+use super::refreshes::Refreshes;
 use super::sharing::Sharing;
-use crate::protocol::{Placement, Span, Updates};
+use super::subscriptions::Subscriptions;
+use crate::protocol::{Malformed, PageRuns, Placement, Span, Updates, Violation};
 use kumi_sys::compare::{BLOCK_BYTES, differing_bytes};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_sys::tracked_memory::TrackedMemory;
@@ -104,6 +107,7 @@ pub struct Region<V> {
     pub(super) contended: Vec<AtomicBool>,
     pub(super) states: Vec<AtomicU8>,
     pub(super) sharing: Sharing,
+    pub(super) subscriptions: Subscriptions,
     /// The page behind those that the last miss got, and their number.
     pub(super) last_miss: Mutex<(usize, usize)>,
     /// Valid pages that were accessed and were not in the page table.
@@ -137,6 +141,23 @@ impl<V: View> Region<V> {
 
     pub(super) fn pages(&self) -> usize {
         self.states.len()
+    }
+
+    /// Adds all bytes of a page whose home this node is to changes for subscribers.
+    pub(super) fn add_home_to(&self, refreshes: &mut Refreshes, page: usize) {
+        let number = self.first + page as u32;
+        if refreshes.is_wanted(number) {
+            let (mut bytes, mut runs) = ([0; PAGE_BYTES], Vec::new());
+            self.view.own().read(page * PAGE_BYTES, &mut bytes);
+            diff::push_run(0, &bytes, &mut runs);
+            refreshes.add(number, &runs);
+        }
+    }
+
+    /// Returns whether a page, numbered over all regions, is of this one.
+    pub(super) fn has(&self, number: u32) -> bool {
+        let page = number.checked_sub(self.first);
+        page.is_some_and(|page| (page as usize) < self.pages())
     }
 
     /// Returns the node that was a page's home when all nodes were there.
@@ -328,5 +349,37 @@ impl<V: View> Region<V> {
     pub(super) fn note(&self, pages: impl Iterator<Item = usize>) {
         let mut unnoted = self.unnoted.lock().unwrap_or_else(PoisonError::into_inner);
         unnoted.extend(pages.map(|page| self.first + page as u32));
+    }
+
+    /// Takes in what the only writer of a page has changed before a barrier. Returns whether the
+    /// page is valid with it.
+    pub(super) fn refresh(&self, page: usize, runs: &PageRuns) -> Result<bool, DsmError> {
+        let state = self.lock(page);
+        if state & VALID == 0 {
+            self.unlock(page, state);
+            return Ok(false);
+        }
+        let written = self.write_runs(page, runs);
+        let closed = match written.is_ok() && self.subscriptions.on_refresh(page) {
+            true => self.view.close(page..page + 1).map_err(DsmError::memory),
+            false => Ok(()),
+        };
+        self.unlock(page, state);
+        written.and(closed).map(|()| true)
+    }
+
+    fn write_runs(&self, page: usize, runs: &PageRuns) -> Result<(), DsmError> {
+        for run in diff::runs(runs) {
+            let run = run.ok().filter(|(at, bytes)| {
+                let end = (*at as usize).checked_add(bytes.len());
+                end.is_some_and(|end| end <= PAGE_BYTES)
+            });
+            let malformed = || Violation::from(Malformed(runs.len()));
+            let (at, bytes) = run.ok_or_else(malformed)?;
+            let at = page * PAGE_BYTES + at as usize;
+            self.view.own().write(at, bytes);
+            self.twins.write(at, bytes);
+        }
+        Ok(())
     }
 }

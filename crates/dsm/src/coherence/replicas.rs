@@ -252,6 +252,7 @@ impl<V: View> Region<V> {
             self.unlock(page, 0);
         }
         self.forget_writes();
+        self.subscriptions.clear();
         closed.and(taken).map_err(DsmError::memory)
     }
 }

@@ -6,9 +6,11 @@ use super::exchange::{Call, Exchange};
 use super::intervals::{Interval, Intervals, Written};
 use super::locks::{Locks, Step};
 use super::spans::Span;
-use super::wire::{self, Message};
+use super::subscribers::Subscribers;
+use super::wire::{Arrival, Message, PageRuns, Report};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Pages that others have written before a barrier.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,7 +18,9 @@ pub struct BarrierEnd {
     /// Writes of which this node did not know, whose bytes are at the pages' homes.
     pub written: Vec<Written>,
     /// All writes since the barrier before whose bytes are at the pages' homes.
-    pub all: Vec<Span>,
+    pub all: Vec<Written>,
+    /// Nodes that have sent this one a refresh.
+    pub refreshed_by: Vec<usize>,
     /// Pages whose bytes nodes have sent to all others, this one among them.
     pub pushed: Vec<Written>,
 }
@@ -36,6 +40,11 @@ pub struct Engine {
     locks: Locks,
     /// Pages that others wrote before each lock that was granted and not yet taken.
     granted: BTreeMap<u32, Vec<Written>>,
+    /// Pages of all regions.
+    pages: u32,
+    subscribers: Arc<Subscribers>,
+    /// Refreshes that have arrived, by sender and number of the exchange.
+    refreshes: BTreeMap<(usize, u32), Vec<(u32, PageRuns)>>,
     outbox: Outbox,
 }
 
@@ -60,6 +69,9 @@ impl Engine {
             locks: Locks::new(me, members.clone()),
             members,
             granted: BTreeMap::new(),
+            pages: 0,
+            subscribers: Arc::default(),
+            refreshes: BTreeMap::new(),
             outbox: Outbox::default(),
         }
     }
@@ -110,6 +122,8 @@ impl Engine {
         self.exchange = Exchange::new(self.me, self.members.clone());
         self.locks = Locks::new(self.me, self.members.clone());
         self.granted.clear();
+        self.subscribers = Arc::default();
+        self.refreshes.clear();
         let losses = (self.nodes - self.members.len()) as u16;
         self.outbox.renew(losses);
         for (from, ahead, bytes) in std::mem::take(&mut self.ahead) {
@@ -149,8 +163,12 @@ impl Engine {
     ///
     /// # Panics
     /// As [`Self::start_exchange`].
-    pub fn start_barrier(&mut self, pushed: Vec<Span>) {
-        let mut data = Vec::new();
+    pub fn start_barrier(
+        &mut self,
+        pushed: Vec<Span>,
+        report: Report,
+        refreshes: BTreeMap<u16, Vec<(u32, PageRuns)>>,
+    ) {
         let mut intervals = self.intervals.own();
         if !pushed.is_empty() {
             // No interval has the number 0.
@@ -160,11 +178,52 @@ impl Engine {
                 pages: pushed,
             });
         }
-        wire::push_intervals(&intervals, &mut data);
+        let refreshed = refreshes.keys().copied().collect();
+        let sequence = self.exchange.sequence() + 1;
+        for (node, pages) in refreshes {
+            let message = Message::Refresh { sequence, pages };
+            self.outbox.push(node.into(), &message);
+        }
+        let arrival = Arrival {
+            intervals,
+            report,
+            refreshed,
+        };
         self.start_exchange(Call {
             text: "barrier".to_owned(),
-            data,
+            data: arrival.encode(),
         });
+    }
+
+    /// Notes the number of pages of all regions.
+    pub fn set_pages(&mut self, pages: u32) {
+        self.pages = pages;
+    }
+
+    /// Returns the subscribers of pages, if what this node writes home now is all that it has
+    /// written since the last barrier.
+    pub fn subscribers(&self) -> Option<Arc<Subscribers>> {
+        let is_all = self.intervals.own().is_empty();
+        is_all.then(|| Arc::clone(&self.subscribers))
+    }
+
+    /// Returns the refreshes that `nodes` have sent before the last exchange, with their senders,
+    /// when all have arrived.
+    pub fn take_refreshes(&mut self, nodes: &[usize]) -> Option<Vec<(usize, u32, PageRuns)>> {
+        let sequence = self.exchange.sequence();
+        let has_arrived = |node: &usize| self.refreshes.contains_key(&(*node, sequence));
+        if !nodes.iter().all(has_arrived) {
+            return None;
+        }
+        let mut taken = Vec::new();
+        for node in nodes {
+            let pages = self
+                .refreshes
+                .remove(&(*node, sequence))
+                .unwrap_or_default();
+            taken.extend(pages.into_iter().map(|(page, runs)| (*node, page, runs)));
+        }
+        Some(taken)
     }
 
     /// Ends a barrier with the data of all nodes.
@@ -175,7 +234,23 @@ impl Engine {
         let mut end = BarrierEnd::default();
         let mut intervals = Vec::new();
         for (node, bytes) in self.members.iter().copied().zip(data) {
-            let own = wire::read_intervals(bytes).ok_or(Malformed(bytes.len()))?;
+            let Arrival {
+                intervals: own,
+                report,
+                refreshed,
+            } = Arrival::decode(bytes)?;
+            let pages = report.subscribed.iter().chain(&report.unsubscribed);
+            if pages.into_iter().any(|span| span.pages().end > self.pages) {
+                return Err(Violation::Subscription(node));
+            }
+            if refreshed.contains(&(self.me as u16)) {
+                end.refreshed_by.push(node);
+            }
+            if report != Report::default() {
+                let subscribers = Arc::make_mut(&mut self.subscribers);
+                subscribers.add(node as u16, &report.subscribed);
+                subscribers.remove(node as u16, &report.unsubscribed);
+            }
             if let Some(other) = own.iter().find(|own| usize::from(own.writer) != node) {
                 return Err(Violation::Writer(other.writer));
             }
@@ -186,7 +261,10 @@ impl Engine {
                         pages: own.pages,
                     }),
                     _ => {
-                        end.all.extend(&own.pages);
+                        end.all.push(Written {
+                            writer: own.writer,
+                            pages: own.pages.clone(),
+                        });
                         if node != self.me {
                             intervals.push(own);
                         }
@@ -299,6 +377,19 @@ impl Engine {
                 self.locks.on_grant(lock)?;
                 let written = self.intervals.learn(intervals)?;
                 self.granted.insert(lock, written);
+                Ok(())
+            }
+            Message::Refresh { sequence, pages } => {
+                // The sender is ahead by one exchange at most.
+                let last = self.exchange.sequence();
+                let is_near = sequence == last || sequence == last + 1;
+                let name = (from, sequence);
+                if !is_near || self.refreshes.contains_key(&name) {
+                    return Err(Violation::Refresh(sequence));
+                }
+                // An earlier one was for a barrier that has failed.
+                self.refreshes.retain(|(_, number), _| *number >= last);
+                self.refreshes.insert(name, pages);
                 Ok(())
             }
             Message::Lost { lost } => {

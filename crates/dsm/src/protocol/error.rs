@@ -32,6 +32,12 @@ pub enum Violation {
     /// A message of nodes that have recovered, to one that has not, for which it is too early.
     #[error("a message is ahead of a recovery")]
     Ahead,
+    /// A refresh that belongs to no barrier which this node expects, or a second one.
+    #[error("a refresh of pages before exchange {0} does not fit")]
+    Refresh(u32),
+    /// Subscriptions to pages that do not exist.
+    #[error("subscriptions to pages that do not exist, of node {0}")]
+    Subscription(usize),
     /// An interval whose writer is no node.
     #[error("an interval of node {0}, which does not exist")]
     Writer(u16),

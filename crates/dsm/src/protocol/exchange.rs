@@ -102,6 +102,11 @@ impl Exchange {
         position == top
     }
 
+    /// Returns the number of the exchange that is active, or was last.
+    pub fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
     /// Begins an exchange.
     ///
     /// # Panics

@@ -4,6 +4,7 @@
 //!   Engine ── who has written what
 //!     ├─ intervals   pages written between two releases, and vector clocks
 //!     ├─ exchange    barriers and other calls of all nodes, over a tree
+//!     ├─ subscribers who reads a page after each barrier
 //!     ├─ agreement   which nodes are lost
 //!     └─ locks       queues that pass on from node to node
 //! ```
@@ -16,6 +17,7 @@ mod intervals;
 mod locks;
 mod placement;
 pub(crate) mod spans;
+mod subscribers;
 mod wire;
 
 pub use engine::{BarrierEnd, Engine};
@@ -24,4 +26,5 @@ pub use exchange::Call;
 pub use intervals::Written;
 pub use placement::{Placement, Updates};
 pub use spans::Span;
-pub use wire::Standing;
+pub use subscribers::Subscribers;
+pub use wire::{PageRuns, Report, Standing};

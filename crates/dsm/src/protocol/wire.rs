@@ -7,6 +7,7 @@
 //! forward:  | 3 | lock (32) | requester (16) | clock |
 //! grant:    | 4 | lock (32)                  | intervals |
 //! lost:     | 5 | count (16) | count × node (16) |
+//! refresh:  | 6 | sequence (32) | count (32) | count × ( page (32), length (32), runs ) |
 //!
 //! blob:      | node (16) | length (32) | bytes |
 //! clock:     nodes × number (32)
@@ -51,7 +52,16 @@ pub enum Message {
     Grant { lock: u32, intervals: Vec<Interval> },
     /// Nodes that the sender knows to be lost.
     Lost { lost: Vec<u16> },
+    /// Changes before a barrier, whose exchange has this number, of pages to which the receiver
+    /// subscribes.
+    Refresh {
+        sequence: u32,
+        pages: Vec<(u32, PageRuns)>,
+    },
 }
+
+/// Changed bytes of a page, as runs of [`kumi_wind::protocol::diff`].
+pub type PageRuns = Vec<u8>;
 
 impl Message {
     /// Appends the message to `out`.
@@ -100,6 +110,16 @@ impl Message {
                 out.extend((lost.len() as u16).to_be_bytes());
                 out.extend(lost.iter().flat_map(|node| node.to_be_bytes()));
             }
+            Self::Refresh { sequence, pages } => {
+                out.push(6);
+                out.extend(sequence.to_be_bytes());
+                out.extend((pages.len() as u32).to_be_bytes());
+                for (page, runs) in pages {
+                    out.extend(page.to_be_bytes());
+                    out.extend((runs.len() as u32).to_be_bytes());
+                    out.extend(runs);
+                }
+            }
         }
     }
 
@@ -126,8 +146,7 @@ fn push_clock(clock: &Clock, out: &mut Vec<u8>) {
     out.extend(clock.0.iter().flat_map(|number| number.to_be_bytes()));
 }
 
-/// Appends intervals.
-pub fn push_intervals(intervals: &[Interval], out: &mut Vec<u8>) {
+fn push_intervals(intervals: &[Interval], out: &mut Vec<u8>) {
     out.extend((intervals.len() as u32).to_be_bytes());
     for interval in intervals {
         out.extend(interval.writer.to_be_bytes());
@@ -144,11 +163,51 @@ fn push_spans(spans: &[Span], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads intervals that fill `bytes`.
-pub fn read_intervals(bytes: &[u8]) -> Option<Vec<Interval>> {
-    let mut reader = Reader(bytes);
-    let intervals = reader.intervals()?;
-    reader.0.is_empty().then_some(intervals)
+/// Subscriptions that a node reports at a barrier.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Pages to which it subscribes from now on.
+    pub subscribed: Vec<Span>,
+    /// Pages to which it subscribes no more.
+    pub unsubscribed: Vec<Span>,
+}
+
+/// Data of a barrier.
+///
+/// ```text
+/// | intervals | subscribed | unsubscribed | nodes (16) | nodes × node (16) |
+///
+/// subscribed, unsubscribed: | spans (32) | spans × span |
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Arrival {
+    pub intervals: Vec<Interval>,
+    pub report: Report,
+    /// Nodes to which the sender has sent a refresh.
+    pub refreshed: Vec<u16>,
+}
+
+impl Arrival {
+    /// Returns the bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_intervals(&self.intervals, &mut out);
+        push_spans(&self.report.subscribed, &mut out);
+        push_spans(&self.report.unsubscribed, &mut out);
+        out.extend((self.refreshed.len() as u16).to_be_bytes());
+        out.extend(self.refreshed.iter().flat_map(|node| node.to_be_bytes()));
+        out
+    }
+
+    /// Reads the bytes.
+    ///
+    /// # Errors
+    /// They are truncated, or some are left over.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let arrival = reader.arrival().filter(|_| reader.0.is_empty());
+        arrival.ok_or(Malformed(bytes.len()))
+    }
 }
 
 /// State of a node after a loss: the data of the exchange with which a recovery begins.
@@ -252,6 +311,20 @@ impl<'a> Reader<'a> {
         Some(spans)
     }
 
+    fn arrival(&mut self) -> Option<Arrival> {
+        let (intervals, subscribed, unsubscribed) =
+            (self.intervals()?, self.spans()?, self.spans()?);
+        let nodes = (0..self.short()?).map(|_| self.short());
+        Some(Arrival {
+            intervals,
+            report: Report {
+                subscribed,
+                unsubscribed,
+            },
+            refreshed: nodes.collect::<Option<_>>()?,
+        })
+    }
+
     fn standing(&mut self) -> Option<Standing> {
         Some(Standing {
             barriers: u64::from_be_bytes(self.array()?),
@@ -303,6 +376,15 @@ impl<'a> Reader<'a> {
                     lost: lost.collect::<Option<_>>()?,
                 }
             }
+            6 => {
+                let sequence = self.number()?;
+                let mut pages = Vec::new();
+                for _ in 0..self.number()? {
+                    let (page, length) = (self.number()?, self.number()?);
+                    pages.push((page, self.bytes(length as usize)?.to_vec()));
+                }
+                Message::Refresh { sequence, pages }
+            }
             _ => return None,
         })
     }
@@ -324,6 +406,11 @@ mod tests {
                 pages,
             });
         proptest::collection::vec(interval, 0..5)
+    }
+
+    fn refreshes() -> impl Strategy<Value = Vec<(u32, PageRuns)>> {
+        let runs = proptest::collection::vec(any::<u8>(), 0..20);
+        proptest::collection::vec((any::<u32>(), runs), 0..4)
     }
 
     fn message() -> impl Strategy<Value = Message> {
@@ -353,6 +440,8 @@ mod tests {
             (any::<u32>(), intervals())
                 .prop_map(|(lock, intervals)| Message::Grant { lock, intervals }),
             proptest::collection::vec(any::<u16>(), 0..9).prop_map(|lost| Message::Lost { lost }),
+            (any::<u32>(), refreshes())
+                .prop_map(|(sequence, pages)| Message::Refresh { sequence, pages }),
         ]
     }
 

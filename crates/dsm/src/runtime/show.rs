@@ -57,6 +57,7 @@ pub(super) fn state(job: &Job) -> Value {
         "changed_bytes": counts.changed_bytes,
         "diff_bytes": counts.diff_bytes,
         "pushed_bytes": counts.pushed_bytes,
+        "refreshed_pages": counts.refreshed_pages,
         "invalidated_pages": counts.invalidated_pages,
         "barriers": counts.barriers,
         "locks": counts.locks,

@@ -81,9 +81,10 @@ fn print(process: &Value) {
         number("locks")
     );
     outln!(
-        "  misses {} (pages {}), changed pages {} ({} bytes, sent {}), closed pages {}, sent to all {} bytes",
+        "  misses {} (pages {}), refreshed pages {}, changed pages {} ({} bytes, sent {}), closed pages {}, sent to all {} bytes",
         number("misses"),
         number("fetched_pages"),
+        number("refreshed_pages"),
         number("diffed_pages"),
         number("changed_bytes"),
         number("diff_bytes"),

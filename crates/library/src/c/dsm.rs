@@ -413,6 +413,7 @@ pub unsafe extern "C" fn kumi_dsm_total(dsm: *const CDsm, total: c_int) -> u64 {
         7 => counts.locks,
         8 => counts.messages,
         9 => counts.message_bytes,
+        10 => counts.refreshed_pages,
         _ => 0,
     }
 }

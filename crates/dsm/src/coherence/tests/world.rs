@@ -320,6 +320,7 @@ impl Fabric for Link {
     }
 
     fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError> {
+        assert_ne!(to, self.me, "a message of a node to itself");
         let mut schedule = self.world.schedule.lock().unwrap();
         schedule.reach(self.me, to)?;
         schedule.links[self.me][to].push_back(message);
