@@ -18,8 +18,8 @@
  *
  * Only changed bytes travel. Each page has a home, which has all its bytes after each barrier. The
  * first access to a page elsewhere gets it from there. A system call that reads or writes such a
- * page returns EFAULT: use kumi_dsm_prefetch before it, or a buffer. On kernels before 6.7, only a
- * buffer helps where the system call writes.
+ * page returns EFAULT: use kumi_dsm_prefetch before it, kumi_dsm_pin once, or a buffer. On kernels
+ * before 6.7, only a buffer helps where the system call writes.
  *
  * Functions that return an int return an enum kumi_dsm_outcome. A function that fails writes the
  * reason to `error`, at most `error_bytes` with the terminating zero. One thread of a process makes
@@ -162,6 +162,13 @@ int kumi_dsm_unlock(const struct kumi_dsm *dsm, uint32_t lock, char *error, size
 /* Gets the pages of some bytes together. System calls may use them until the next acquire. */
 int kumi_dsm_prefetch(const struct kumi_dsm *dsm, const void *at, size_t bytes, char *error,
                       size_t error_bytes);
+
+/*
+ * Keeps the pages of some bytes for system calls: they are got again at each lock and barrier that
+ * closes them. kumi_dsm_unpin ends that.
+ */
+int kumi_dsm_pin(const struct kumi_dsm *dsm, const void *at, size_t bytes, char *error, size_t error_bytes);
+int kumi_dsm_unpin(const struct kumi_dsm *dsm, const void *at, size_t bytes, char *error, size_t error_bytes);
 
 /* Totals of a node since it joined. */
 enum kumi_dsm_total {

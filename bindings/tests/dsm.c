@@ -56,6 +56,22 @@ int main(void)
     kumi_dsm_barrier(dsm, error, sizeof error);
     expect_true("what it wrote is seen", bytes[0] == 0 && bytes[8191] == 0 && bytes[8192] != 0);
     close(null);
+    kumi_dsm_barrier(dsm, error, sizeof error);
+    bool reads = kumi_dsm_pin(dsm, remote, 10, error, sizeof error) == 0;
+    for (char round = 0; round < 5; round++) {
+        /* The other node writes the page at each round. */
+        char *its = bytes + 50000 * node;
+        for (char *at = its; at < its + 50000; at += 1000)
+            *at = 'A' + round;
+        kumi_dsm_barrier(dsm, error, sizeof error);
+        reads &= write(file[1], remote, 10) == 10;
+        kumi_dsm_lock(dsm, 3, error, sizeof error);
+        reads &= write(file[1], remote, 10) == 10;
+        kumi_dsm_unlock(dsm, 3, error, sizeof error);
+        kumi_dsm_barrier(dsm, error, sizeof error);
+    }
+    expect_true("a system call reads a pinned page behind each barrier and lock", reads);
+    expect_true("a pin ends", kumi_dsm_unpin(dsm, remote, 10, error, sizeof error) == 0);
 
     expect_true("a placement that is none is refused",
                 kumi_dsm_alloc(dsm, 1, 7, 0, error, sizeof error) == NULL &&

@@ -49,6 +49,16 @@ with kumi.dsm.join() as dsm:
     with open(os.devnull, "wb", buffering=0) as null:
         dsm.prefetch(memory)
         claim("a system call reads prefetched pages", null.write(memory) == len(memory))
+        with dsm.pinned(memory):
+            for number in range(3):
+                memory[4096 * dsm.node + 9] = number
+                dsm.barrier()
+                length = null.write(memory)
+                claim(f"a system call reads pinned pages behind barrier {number}", length == len(memory))
+                dsm.barrier()
+    if dsm.node == 1:
+        memory[4096 : 2 * 4096] = b"x" * 4096
+    dsm.barrier()
     claim("a slice has what was written", memory[4096 : 2 * 4096] == b"x" * 4096)
     updated = dsm.array((2, 10_000), "int64", updated=True)
     for number in range(3):

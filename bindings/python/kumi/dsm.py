@@ -79,6 +79,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kumi_dsm_keep_replicas": (c_int, [c_void_p, *_library._SAY]),
     "kumi_dsm_recover": (c_int, [c_void_p, ctypes.POINTER(_Recovery), *_library._SAY]),
     "kumi_dsm_is_left": (c_int, [c_void_p, c_int]),
+    "kumi_dsm_pin": (c_int, [c_void_p, c_void_p, c_size_t, *_library._SAY]),
+    "kumi_dsm_unpin": (c_int, [c_void_p, c_void_p, c_size_t, *_library._SAY]),
     "kumi_dsm_prefetch": (c_int, [c_void_p, c_void_p, c_size_t, *_library._SAY]),
 }
 
@@ -123,6 +125,12 @@ def join(
     if replicas:
         dsm._call("kumi_dsm_keep_replicas")
     return dsm
+
+
+def _place(memory: Any) -> tuple[int, int]:
+    """Returns the address and the length of an array's bytes."""
+    view = memoryview(memory).cast("B")
+    return ctypes.addressof(ctypes.c_ubyte.from_buffer(view)), view.nbytes
 
 
 class Dsm:
@@ -240,9 +248,20 @@ class Dsm:
 
         System calls may use them until the next lock or barrier.
         """
-        view = memoryview(memory).cast("B")
-        at = ctypes.addressof(ctypes.c_ubyte.from_buffer(view))
-        self._call("kumi_dsm_prefetch", at, view.nbytes)
+        self._call("kumi_dsm_prefetch", *_place(memory))
+
+    @contextmanager
+    def pinned(self, memory: Any) -> Iterator[None]:
+        """Keeps the pages of an array or a memoryview for system calls.
+
+        They are got again at each lock and barrier that closes them.
+        """
+        place = _place(memory)
+        self._call("kumi_dsm_pin", *place)
+        try:
+            yield
+        finally:
+            self._call("kumi_dsm_unpin", *place)
 
     def close(self) -> None:
         """Leaves the job and unmaps the memory. The others must not need this node's pages."""

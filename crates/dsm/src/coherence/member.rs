@@ -22,6 +22,8 @@ pub struct Member<F, V> {
     sending: Mutex<()>,
     pages: Pages<V>,
     has_replicas: AtomicBool,
+    /// Pages are pinned, or were.
+    has_pins: AtomicBool,
 }
 
 /// Outcome of a recovery. All nodes that are left have the same.
@@ -48,6 +50,7 @@ impl<F: Fabric, V: View> Member<F, V> {
             sending: Mutex::new(()),
             pages: Pages::new(me, nodes),
             has_replicas: AtomicBool::new(false),
+            has_pins: AtomicBool::new(false),
         }
     }
 
@@ -210,7 +213,8 @@ impl<F: Fabric, V: View> Member<F, V> {
             let pushed = end.pushed.into_iter().flat_map(|written| written.pages);
             self.pages.commit(written, pushed.collect());
         }
-        self.pages.invalidate(&self.fabric, &end.written, &valid)
+        self.pages.invalidate(&self.fabric, &end.written, &valid)?;
+        self.get_pinned()
     }
 
     /// Takes a lock. What its holders before wrote until they released it is seen.
@@ -223,7 +227,15 @@ impl<F: Fabric, V: View> Member<F, V> {
         let others = self.wait(|engine| engine.take_grant(lock))?;
         add(&self.pages.counters.locks, 1);
         self.pages
-            .invalidate(&self.fabric, &others, &BTreeSet::new())
+            .invalidate(&self.fabric, &others, &BTreeSet::new())?;
+        self.get_pinned()
+    }
+
+    fn get_pinned(&self) -> Result<(), DsmError> {
+        if !self.has_pins.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.pages.get_pinned(&self.fabric)
     }
 
     /// Releases a lock.
@@ -268,7 +280,11 @@ impl<F: Fabric, V: View> Member<F, V> {
             match self.go_on_without(&lost, next) {
                 // Another one is lost.
                 Err(DsmError::Lost { .. }) => {}
-                outcome => return outcome,
+                outcome => {
+                    let recovered = outcome?;
+                    self.get_pinned()?;
+                    return Ok(recovered);
+                }
             }
         }
     }
@@ -367,5 +383,22 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// Panics if the pages are out of range.
     pub fn prefetch(&self, region: &Region<V>, pages: Range<usize>) -> Result<(), DsmError> {
         self.pages.prefetch(&self.fabric, region, pages)
+    }
+
+    /// Keeps pages valid and open behind each lock and barrier, or ends that.
+    ///
+    /// # Errors
+    /// A home is lost.
+    ///
+    /// # Panics
+    /// Panics if the pages are out of range.
+    pub fn pin(
+        &self,
+        region: &Region<V>,
+        pages: Range<usize>,
+        is_pinned: bool,
+    ) -> Result<(), DsmError> {
+        self.has_pins.fetch_or(is_pinned, Ordering::Relaxed);
+        self.pages.pin(&self.fabric, region, pages, is_pinned)
     }
 }

@@ -22,6 +22,7 @@ mod error;
 mod fabric;
 mod holders;
 mod member;
+mod misses;
 mod pages;
 mod progress;
 mod readers;

@@ -103,6 +103,8 @@ pub struct Region<V> {
     pub(super) touched: Vec<AtomicBool>,
     /// The nodes went back to a barrier before its allocation.
     pub(super) is_gone: AtomicBool,
+    /// Pages that stay valid and open.
+    pub(super) pinned: Vec<AtomicBool>,
     /// Pages that several nodes have written before one barrier.
     pub(super) contended: Vec<AtomicBool>,
     pub(super) states: Vec<AtomicU8>,
@@ -360,7 +362,9 @@ impl<V: View> Region<V> {
             return Ok(false);
         }
         let written = self.write_runs(page, runs);
-        let closed = match written.is_ok() && self.subscriptions.on_refresh(page) {
+        let is_pinned = self.pinned[page].load(Ordering::Relaxed);
+        let is_watched = written.is_ok() && self.subscriptions.on_refresh(page);
+        let closed = match is_watched && !is_pinned {
             true => self.view.close(page..page + 1).map_err(DsmError::memory),
             false => Ok(()),
         };

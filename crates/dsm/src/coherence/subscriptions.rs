@@ -80,7 +80,7 @@ impl Subscriptions {
         self.pages[page].is_watched.store(false, Ordering::Relaxed);
     }
 
-    /// Notes a refresh. Returns whether the page is left closed.
+    /// Notes a refresh. Returns whether the page is left closed, unless it is pinned.
     pub fn on_refresh(&self, page: usize) -> bool {
         let reading = &self.pages[page];
         let number = reading.refreshes.fetch_add(1, Ordering::Relaxed);

@@ -445,15 +445,40 @@ impl SharedRegion {
     /// # Errors
     /// The bytes are out of range, or a node is lost.
     pub fn prefetch(&self, bytes: Range<usize>) -> Result<(), DsmError> {
+        let pages = self.pages(bytes)?;
+        let Shared { job, region } = &*self.shared;
+        job.member.prefetch(region, pages)
+    }
+
+    /// Keeps the pages of some bytes valid for system calls: they are got again behind each lock
+    /// and barrier that closes them.
+    ///
+    /// # Errors
+    /// As [`Self::prefetch`].
+    pub fn pin(&self, bytes: Range<usize>) -> Result<(), DsmError> {
+        let pages = self.pages(bytes)?;
+        let Shared { job, region } = &*self.shared;
+        job.member.pin(region, pages, true)
+    }
+
+    /// Ends [`Self::pin`] for the pages of some bytes.
+    ///
+    /// # Errors
+    /// The bytes are out of range.
+    pub fn unpin(&self, bytes: Range<usize>) -> Result<(), DsmError> {
+        let pages = self.pages(bytes)?;
+        let Shared { job, region } = &*self.shared;
+        job.member.pin(region, pages, false)
+    }
+
+    fn pages(&self, bytes: Range<usize>) -> Result<Range<usize>, DsmError> {
         if bytes.start > bytes.end || bytes.end > self.bytes {
             return Err(DsmError::Argument(format!(
                 "bytes {bytes:?} of a region of {}",
                 self.bytes
             )));
         }
-        let pages = bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES);
-        let Shared { job, region } = &*self.shared;
-        job.member.prefetch(region, pages)
+        Ok(bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES))
     }
 
     /// Returns how the kernel finds accesses.

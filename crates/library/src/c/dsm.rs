@@ -10,6 +10,7 @@ use kumi_dsm::coherence::DsmError;
 use kumi_dsm::protocol::{Placement, Updates};
 use kumi_dsm::runtime::{Dsm, SharedRegion};
 use std::ffi::{c_char, c_int, c_void};
+use std::ops::Range;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
@@ -365,6 +366,34 @@ pub unsafe extern "C" fn kumi_dsm_unlock(
     unsafe { finish((*dsm).dsm.unlock(lock), error, error_bytes) }
 }
 
+/// Calls `with` with the region and the bytes that `at` and `bytes` mean.
+///
+/// # Safety
+/// As [`kumi_dsm_barrier`].
+unsafe fn with_bytes(
+    dsm: *const CDsm,
+    at: *const c_void,
+    bytes: usize,
+    (error, error_bytes): (*mut c_char, usize),
+    with: impl Fn(&SharedRegion, Range<usize>) -> Result<(), DsmError>,
+) -> c_int {
+    // SAFETY: the caller guarantees it.
+    let regions = unsafe { &*dsm }.regions.lock();
+    let regions = regions.unwrap_or_else(PoisonError::into_inner).clone();
+    let found = regions.iter().find_map(|region| {
+        let offset = at.addr().checked_sub(region.address())?;
+        (offset < region.bytes()).then_some((region, offset))
+    });
+    let result = match found {
+        Some((region, offset)) => with(region, offset..offset.saturating_add(bytes)),
+        None => Err(DsmError::Argument(format!(
+            "{at:p} is not in shared memory"
+        ))),
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { finish(result, error, error_bytes) }
+}
+
 /// See `kumi_dsm.h`.
 ///
 /// # Safety
@@ -378,20 +407,39 @@ pub unsafe extern "C" fn kumi_dsm_prefetch(
     error_bytes: usize,
 ) -> c_int {
     // SAFETY: the caller guarantees it.
-    let regions = unsafe { &*dsm }.regions.lock();
-    let regions = regions.unwrap_or_else(PoisonError::into_inner).clone();
-    let found = regions.iter().find_map(|region| {
-        let offset = at.addr().checked_sub(region.address())?;
-        (offset < region.bytes()).then_some((region, offset))
-    });
-    let result = match found {
-        Some((region, offset)) => region.prefetch(offset..offset.saturating_add(bytes)),
-        None => Err(DsmError::Argument(format!(
-            "{at:p} is not in shared memory"
-        ))),
-    };
+    unsafe { with_bytes(dsm, at, bytes, (error, error_bytes), SharedRegion::prefetch) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// As [`kumi_dsm_barrier`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_pin(
+    dsm: *const CDsm,
+    at: *const c_void,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
     // SAFETY: the caller guarantees it.
-    unsafe { finish(result, error, error_bytes) }
+    unsafe { with_bytes(dsm, at, bytes, (error, error_bytes), SharedRegion::pin) }
+}
+
+/// See `kumi_dsm.h`.
+///
+/// # Safety
+/// As [`kumi_dsm_barrier`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_dsm_unpin(
+    dsm: *const CDsm,
+    at: *const c_void,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees it.
+    unsafe { with_bytes(dsm, at, bytes, (error, error_bytes), SharedRegion::unpin) }
 }
 
 /// See `kumi_dsm.h`.
