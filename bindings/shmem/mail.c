@@ -135,6 +135,20 @@ static void post(const char *call, int pe, size_t offset, const void *data, size
     check(call, pe, outcome, error);
 }
 
+/*
+ * Tells the writer of a box how many letters were read. The messages stay in order: a number that
+ * came late over a newer one would close slots that are free, and members that wait for each
+ * other's slots would wait for ever.
+ */
+static void tell_read(const char *call, int pe, size_t offset, uint64_t number)
+{
+    char error[256];
+    struct kumi_wind_place place = own_place(offset, pe);
+    int outcome = kumi_wind_send_to(job.node, job.peers[pe], KUMI_WIND_ORDERED, KUMI_WIND_DIRECT_MAP, &place,
+                                    NULL, 0, &number, sizeof number, error, sizeof error);
+    check(call, pe, outcome, error);
+}
+
 void send_letter(const char *call, const struct kumi_shmem_team *team, int round, const void *data,
                  size_t bytes)
 {
@@ -180,5 +194,5 @@ void receive_letter(const char *call, const struct kumi_shmem_team *team, int ro
         wait_turn(&waiting);
     }
     if (number % (SLOTS / 2) == 0)
-        post(call, from, read_word(team, round, job.me), &number, sizeof number);
+        tell_read(call, from, read_word(team, round, job.me), number);
 }
