@@ -378,7 +378,8 @@ mod tests {
         kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, kumi-tcp-no-band, \
         kumi-link-tcp, kumi-coll, kumi-coll-wind, kumi-coll-wind-kernel, \
                  wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, \
-                 mpi-one-sided, oshmem, ucx, dsm, dsm-updated, shmem, shmem-kernel, fabric-kumi, \
+                 mpi-one-sided, mpi-flush, oshmem, ucx, dsm, dsm-updated, dsm-messages, shmem, \
+                 shmem-kernel, fabric-kumi, \
                  fabric-tcp, \
                  mpi-fabric-kumi, mpi-fabric-tcp";
 

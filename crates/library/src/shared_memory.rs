@@ -3,7 +3,7 @@
 use crate::group::{Config, Environment, GroupError, Listening};
 use crate::wind_ranks::meet;
 use kumi_dsm::coherence::DsmError;
-use kumi_dsm::runtime::{Config as DsmConfig, Dsm};
+use kumi_dsm::runtime::{Config as DsmConfig, Dsm, Transfers};
 
 /// Failure to join.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,24 @@ pub fn join(listening: Listening, rank: usize, cards: &[Vec<u8>]) -> Result<Dsm,
 /// # Errors
 /// A variable is missing or invalid, or other ranks do not arrive in time.
 pub fn from_environment(config: Config, environment: &Environment) -> Result<Dsm, JoinError> {
+    from_environment_with(config, environment, Transfers::Direct)
+}
+
+/// As [`from_environment`], with a way in which pages and diffs travel.
+///
+/// # Errors
+/// As [`from_environment`].
+pub fn from_environment_with(
+    config: Config,
+    environment: &Environment,
+    transfers: Transfers,
+) -> Result<Dsm, JoinError> {
     let (listening, cards) = meet(config, environment)?;
-    join(listening, environment.rank, &cards)
+    let ranks = listening.into_wind(environment.rank, &cards)?;
+    let config = DsmConfig {
+        transfers,
+        ..DsmConfig::new(ranks.secret)
+    };
+    let (rank, addresses) = (environment.rank, &ranks.addresses);
+    Ok(Dsm::join(ranks.socket, rank, addresses, &config)?)
 }

@@ -93,6 +93,8 @@ pub enum Variant {
     TcpSpin,
     /// One-sided operations of Open MPI over TCP.
     MpiOneSided,
+    /// The same with a lock of all targets and flushes, where another one has fences.
+    MpiFlush,
     /// Open MPI's OpenSHMEM over TCP.
     Oshmem,
     /// UCX over TCP, both sides polling.
@@ -101,6 +103,8 @@ pub enum Variant {
     Dsm,
     /// Shared memory that is updated on all nodes at barriers, over Wind, encrypted.
     DsmUpdated,
+    /// The same, whose updates are messages that the receiver takes in.
+    DsmMessages,
     /// OpenSHMEM over Wind, encrypted.
     Shmem,
     /// OpenSHMEM over Wind, authenticated, with operations that kernels execute.
@@ -117,7 +121,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 44] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -150,10 +154,12 @@ impl Variant {
         Self::UdpSpin,
         Self::TcpSpin,
         Self::MpiOneSided,
+        Self::MpiFlush,
         Self::Oshmem,
         Self::Ucx,
         Self::Dsm,
         Self::DsmUpdated,
+        Self::DsmMessages,
         Self::Shmem,
         Self::ShmemKernel,
         Self::FabricKumi,
@@ -197,10 +203,12 @@ impl Variant {
             Self::UdpSpin => "udp-spin",
             Self::TcpSpin => "tcp-spin",
             Self::MpiOneSided => "mpi-one-sided",
+            Self::MpiFlush => "mpi-flush",
             Self::Oshmem => "oshmem",
             Self::Ucx => "ucx",
             Self::Dsm => "dsm",
             Self::DsmUpdated => "dsm-updated",
+            Self::DsmMessages => "dsm-messages",
             Self::Shmem => "shmem",
             Self::ShmemKernel => "shmem-kernel",
             Self::FabricKumi => "fabric-kumi",
@@ -326,10 +334,12 @@ impl<'a> Running<'a> {
             | Variant::UdpSpin
             | Variant::TcpSpin
             | Variant::MpiOneSided
+            | Variant::MpiFlush
             | Variant::Oshmem
             | Variant::Ucx
             | Variant::Dsm
             | Variant::DsmUpdated
+            | Variant::DsmMessages
             | Variant::Shmem
             | Variant::FabricTcp
             | Variant::MpiFabricTcp => {}
@@ -500,8 +510,8 @@ mod tests {
              kumi-plain, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, \
              kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
              kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-wind, \
-             kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, oshmem, \
-             ucx, dsm, dsm-updated, shmem, shmem-kernel, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
+             kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, mpi-flush, oshmem, \
+             ucx, dsm, dsm-updated, dsm-messages, shmem, shmem-kernel, fabric-kumi, fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

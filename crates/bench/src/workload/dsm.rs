@@ -49,7 +49,10 @@ pub fn measure(
     count: u64,
 ) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
-    let is_dsm = matches!(running.variant, Variant::Dsm | Variant::DsmUpdated);
+    let is_dsm = matches!(
+        running.variant,
+        Variant::Dsm | Variant::DsmUpdated | Variant::DsmMessages
+    );
     let target = match measure {
         Measure::MissComputing => Target::Computing,
         _ => Target::Idle,
@@ -58,7 +61,8 @@ pub fn measure(
         return rival_miss(context, sizes_bytes, target);
     }
     let nodes = nodes.unwrap_or(running.hosts.names().len());
-    if running.variant == Variant::MpiOneSided && measure == Measure::Barrier {
+    let is_mpi = matches!(running.variant, Variant::MpiOneSided | Variant::MpiFlush);
+    if is_mpi && measure == Measure::Barrier {
         return rival_barrier(context, nodes, sizes_bytes);
     }
     anyhow::ensure!(
@@ -86,8 +90,11 @@ pub fn measure(
     if context.quick {
         program.push("--quick");
     }
-    if running.variant == Variant::DsmUpdated {
+    if matches!(running.variant, Variant::DsmUpdated | Variant::DsmMessages) {
         program.push("--updated");
+    }
+    if running.variant == Variant::DsmMessages {
+        program.push("--by-messages");
     }
     program.extend(["--device", &running.device, "--rounds", &rounds]);
     program.extend(sizes.iter().map(String::as_str));
@@ -160,14 +167,18 @@ fn crashes(
     Ok(vec![row])
 }
 
-/// Returns the times of MPI's fences.
+/// Returns the times of MPI's fences, or of its flushes.
 fn rival_barrier(
     context: &Context<'_>,
     nodes: usize,
     sizes_bytes: &[u64],
 ) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
-    let mut args = vec![u8::from(context.quick).to_string()];
+    let calls = match running.variant {
+        Variant::MpiFlush => "flush",
+        _ => "fence",
+    };
+    let mut args = vec![calls.to_owned(), u8::from(context.quick).to_string()];
     args.extend(sizes_bytes.iter().map(u64::to_string));
     let ranks = &running.hosts.names()[..nodes];
     let argv = mpi::mpirun_on(running, &mpi::FENCE, ranks, &args)?;

@@ -4,11 +4,11 @@ use super::{dsm_crash_end, dsm_litmus_end};
 use anyhow::Context as _;
 use clap::ValueEnum;
 use kumi::group::{Config, Environment};
-use kumi::shared_memory::from_environment;
+use kumi::shared_memory::from_environment_with;
 use kumi_command::outln;
 use kumi_dsm::coherence::{PAGE_BYTES, changes};
 use kumi_dsm::protocol::{Placement, Updates};
-use kumi_dsm::runtime::{Dsm, SharedRegion};
+use kumi_dsm::runtime::{Dsm, SharedRegion, Transfers};
 use serde_json::json;
 use std::hint::black_box;
 use std::ops::Range;
@@ -36,6 +36,9 @@ pub struct Args {
     /// Memory that is updated at barriers
     #[arg(long)]
     updated: bool,
+    /// Pages and diffs as messages, without direct placement
+    #[arg(long)]
+    by_messages: bool,
     /// Interface on which the nodes reach each other
     #[arg(long)]
     device: Option<String>,
@@ -66,7 +69,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         interface: args.device.clone(),
         ..Config::default()
     };
-    let dsm = from_environment(config, &environment.map_err(anyhow::Error::msg)?)?;
+    let transfers = match args.by_messages {
+        true => Transfers::ByMessages,
+        false => Transfers::Direct,
+    };
+    let environment = environment.map_err(anyhow::Error::msg)?;
+    let dsm = from_environment_with(config, &environment, transfers)?;
     let rounds = if args.quick { ROUNDS / 10 } else { ROUNDS };
     match args.measure {
         Measure::Miss => misses(&dsm, rounds),

@@ -2,12 +2,12 @@
 
 use super::agreement::Agreement;
 use super::error::{Malformed, Mismatch, Violation};
-use super::exchange::{Call, Exchange};
+use super::exchange::Exchange;
 use super::intervals::{Interval, Intervals, Written};
 use super::locks::{Locks, Step};
 use super::spans::Span;
 use super::subscribers::Subscribers;
-use super::wire::{Arrival, Message, PageRuns, Report};
+use super::wire::{Arrival, Call, Message, PageRuns, Report};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -351,12 +351,12 @@ impl Engine {
             Message::Exchange {
                 sequence,
                 direction,
-                blobs,
+                calls,
             } => {
                 let outbox = &mut self.outbox;
                 let mut send = |to, message| outbox.push(to, &message);
                 self.exchange
-                    .on_message(from, sequence, direction, blobs, &mut send)
+                    .on_message(from, sequence, direction, calls, &mut send)
             }
             Message::Request { lock, clock } => {
                 let step = self.locks.on_request(lock, from, clock)?;

@@ -1,9 +1,9 @@
-//! Exchanges: every node gets a blob of every other one, over a tree of the nodes. An exchange ends
-//! on a node after it has begun on all, so it is a barrier.
+//! Exchanges: every node gets the call of every other one, over a tree of the nodes. An exchange
+//! ends on a node after it has begun on all, so it is a barrier.
 //!
 //! ```text
 //!             0
-//!      ┌──────┼──────┐      blobs go up to the root as subtrees are complete,
+//!      ┌──────┼──────┐      calls go up to the root as subtrees are complete,
 //!      1      2 ...  16     and those of all nodes come down
 //!   ┌──┴──┐
 //!   17 .. 32
@@ -13,43 +13,11 @@
 //! et al., 1988) has ⌈log₂ nodes⌉ in a row, and wakes each node as often.
 
 use super::error::{Mismatch, Violation};
-use super::wire::{Direction, Message};
+use super::wire::{Call, Calls, Direction, Message};
 use std::collections::BTreeMap;
 
 /// Most children of a node.
 const CHILDREN_MAX: usize = 16;
-
-/// Call that all nodes make together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
-    /// Name and arguments, as messages show them.
-    pub text: String,
-    /// Data of this node.
-    pub data: Vec<u8>,
-}
-
-impl Call {
-    /// Returns the call's blob: the length of the text in 16 bits, the text, and the data.
-    fn blob(self) -> Vec<u8> {
-        let text = self.text.as_bytes();
-        let mut blob = (text.len() as u16).to_be_bytes().to_vec();
-        blob.extend(text);
-        blob.extend(self.data);
-        blob
-    }
-
-    fn parse(blob: &[u8]) -> Option<Self> {
-        let (length, rest) = blob.split_first_chunk()?;
-        let (text, data) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-        Some(Self {
-            text: String::from_utf8(text.to_vec()).ok()?,
-            data: data.to_vec(),
-        })
-    }
-}
-
-/// Blobs by node.
-type Blobs = Vec<(u16, Vec<u8>)>;
 
 /// The exchange of this node.
 #[derive(Debug)]
@@ -62,11 +30,11 @@ pub struct Exchange {
     sequence: u32,
     is_active: bool,
     is_complete: bool,
-    blobs: BTreeMap<usize, Vec<u8>>,
-    /// Positions of the children whose blobs of this exchange have arrived.
+    calls: BTreeMap<usize, Call>,
+    /// Positions of the children whose calls of this exchange have arrived.
     arrived: Vec<usize>,
-    /// Blobs of children that are ahead, by position.
-    early: BTreeMap<usize, Blobs>,
+    /// Calls of the subtrees of children that are ahead, by the child's position.
+    early: BTreeMap<usize, Calls>,
 }
 
 impl Exchange {
@@ -79,7 +47,7 @@ impl Exchange {
             sequence: 0,
             is_active: false,
             is_complete: false,
-            blobs: BTreeMap::new(),
+            calls: BTreeMap::new(),
             arrived: Vec::new(),
             early: BTreeMap::new(),
         }
@@ -117,21 +85,19 @@ impl Exchange {
         self.is_active = true;
         self.is_complete = false;
         self.arrived.clear();
-        self.blobs.insert(self.members[self.position], call.blob());
-        for (child, blobs) in std::mem::take(&mut self.early) {
-            self.add(child, blobs);
+        self.calls.insert(self.members[self.position], call);
+        for (child, calls) in std::mem::take(&mut self.early) {
+            self.add(child, calls);
         }
         self.go_up(send);
     }
 
-    fn add(&mut self, child: usize, blobs: Blobs) {
+    fn add(&mut self, child: usize, calls: Calls) {
         self.arrived.push(child);
-        let blobs = blobs.into_iter();
-        self.blobs
-            .extend(blobs.map(|(node, bytes)| (node.into(), bytes)));
+        self.calls.extend(calls);
     }
 
-    /// Sends the blobs of this subtree to the parent when it has them all. The root sends those of
+    /// Sends the calls of this subtree to the parent when it has them all. The root sends those of
     /// all nodes down instead.
     fn go_up(&mut self, send: &mut dyn FnMut(usize, Message)) {
         if self.arrived.len() < self.children().len() {
@@ -161,17 +127,15 @@ impl Exchange {
     }
 
     fn message(&self, direction: Direction, is_sent: impl Fn(usize) -> bool) -> Message {
-        let blobs = self.blobs.iter().filter(|(node, _)| is_sent(**node));
+        let calls = self.calls.iter().filter(|(node, _)| is_sent(**node));
         Message::Exchange {
             sequence: self.sequence,
             direction,
-            blobs: blobs
-                .map(|(node, bytes)| (*node as u16, bytes.clone()))
-                .collect(),
+            calls: calls.map(|(node, call)| (*node, call.clone())).collect(),
         }
     }
 
-    /// Takes blobs in.
+    /// Takes calls in.
     ///
     /// # Errors
     /// They are not those that the sender has to send, or of another exchange.
@@ -180,7 +144,7 @@ impl Exchange {
         from: usize,
         sequence: u32,
         direction: Direction,
-        blobs: Blobs,
+        calls: Calls,
         send: &mut dyn FnMut(usize, Message),
     ) -> Result<(), Violation> {
         let wrong = Violation::Exchange { sequence };
@@ -194,7 +158,7 @@ impl Exchange {
                 (0..self.members.len()).filter(move |position| Self::is_below(*position, top));
             below.map(|position| self.members[position])
         };
-        let sent = blobs.iter().map(|(node, _)| usize::from(*node));
+        let sent = calls.iter().map(|(node, _)| *node);
         match direction {
             Direction::Up => {
                 // A node begins an exchange after the one before has begun on all nodes, so it is
@@ -210,10 +174,10 @@ impl Exchange {
                     return Err(wrong);
                 }
                 if is_now {
-                    self.add(from, blobs);
+                    self.add(from, calls);
                     self.go_up(send);
                 } else {
-                    self.early.insert(from, blobs);
+                    self.early.insert(from, calls);
                 }
             }
             Direction::Down => {
@@ -223,9 +187,7 @@ impl Exchange {
                 if !is_awaited || Self::parent(self.position) != Some(from) || !sent.eq(others) {
                     return Err(wrong);
                 }
-                let blobs = blobs.into_iter();
-                self.blobs
-                    .extend(blobs.map(|(node, bytes)| (node.into(), bytes)));
+                self.calls.extend(calls);
                 self.go_down(send);
             }
         }
@@ -238,13 +200,7 @@ impl Exchange {
             return None;
         }
         self.is_active = false;
-        let blobs = std::mem::take(&mut self.blobs);
-        let calls = blobs.values().map(|blob| {
-            Call::parse(blob).unwrap_or(Call {
-                text: "something unreadable".to_owned(),
-                data: Vec::new(),
-            })
-        });
+        let calls = std::mem::take(&mut self.calls).into_values();
         let (texts, data): (Vec<String>, Vec<Vec<u8>>) =
             calls.map(|call| (call.text, call.data)).unzip();
         let is_same = texts.iter().all(|text| *text == texts[0]);
@@ -303,16 +259,16 @@ mod tests {
             let Message::Exchange {
                 sequence,
                 direction,
-                blobs,
+                calls,
             } = message
             else {
                 panic!("an exchange sends no {message:?}");
             };
             let at = members.binary_search(&to).unwrap();
             let mut send = |next, message| messages.push((to, next, message));
-            let handled = nodes[at].on_message(from, sequence, direction, blobs.clone(), &mut send);
+            let handled = nodes[at].on_message(from, sequence, direction, calls.clone(), &mut send);
             handled.unwrap();
-            let again = nodes[at].on_message(from, sequence, direction, blobs, &mut send);
+            let again = nodes[at].on_message(from, sequence, direction, calls, &mut send);
             assert_eq!(again, Err(Violation::Exchange { sequence }));
         }
     }

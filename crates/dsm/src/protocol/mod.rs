@@ -22,9 +22,8 @@ mod wire;
 
 pub use engine::{BarrierEnd, Engine};
 pub use error::{Malformed, Mismatch, Violation};
-pub use exchange::Call;
 pub use intervals::Written;
 pub use placement::{Placement, Updates};
 pub use spans::Span;
 pub use subscribers::Subscribers;
-pub use wire::{PageRuns, Report, Standing};
+pub use wire::{Call, PageRuns, Report, Standing};

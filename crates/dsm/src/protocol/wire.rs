@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! message:  | losses (16) | one of these:
-//! exchange: | 1 | sequence (32) | direction (8) | count (16) | count × blob |
+//! exchange: | 1 | sequence (32) | direction (8) | count (16) | count × call |
 //! request:  | 2 | lock (32)                  | clock |
 //! forward:  | 3 | lock (32) | requester (16) | clock |
 //! grant:    | 4 | lock (32)                  | intervals |
 //! lost:     | 5 | count (16) | count × node (16) |
 //! refresh:  | 6 | sequence (32) | count (32) | count × ( page (32), length (32), runs ) |
 //!
-//! blob:      | node (16) | length (32) | bytes |
+//! call:      | length (16) | text | spans (16) | spans × nodes | count (16) | count × data |
+//! nodes:     | first (16) | count (16) |                 those that have no data
+//! data:      | node (16) | length (32) | bytes |
 //! clock:     nodes × number (32)
 //! intervals: | count (32) | count × ( writer (16), number (32), spans (32), spans × span ) |
 //! span:      | first (32) | count (32) |
@@ -21,6 +23,7 @@
 use super::error::Malformed;
 use super::intervals::{Clock, Interval};
 use super::spans::Span;
+use std::collections::BTreeMap;
 
 /// Way of blobs in the tree of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +34,26 @@ pub enum Direction {
     Down,
 }
 
+/// Call that all nodes make together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Name and arguments, as messages show them.
+    pub text: String,
+    /// Data of this node.
+    pub data: Vec<u8>,
+}
+
+/// Calls by node, in order.
+pub type Calls = Vec<(usize, Call)>;
+
 /// A message to another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Blobs of some nodes, in an exchange.
+    /// Calls of some nodes, in an exchange.
     Exchange {
         sequence: u32,
         direction: Direction,
-        blobs: Vec<(u16, Vec<u8>)>,
+        calls: Calls,
     },
     /// Asks the manager for a lock.
     Request { lock: u32, clock: Clock },
@@ -70,7 +85,7 @@ impl Message {
             Self::Exchange {
                 sequence,
                 direction,
-                blobs,
+                calls,
             } => {
                 out.push(1);
                 out.extend(sequence.to_be_bytes());
@@ -78,12 +93,7 @@ impl Message {
                     Direction::Up => 0,
                     Direction::Down => 1,
                 });
-                out.extend((blobs.len() as u16).to_be_bytes());
-                for (node, bytes) in blobs {
-                    out.extend(node.to_be_bytes());
-                    out.extend((bytes.len() as u32).to_be_bytes());
-                    out.extend(bytes);
-                }
+                push_calls(calls, out);
             }
             Self::Request { lock, clock } => {
                 out.push(2);
@@ -142,6 +152,42 @@ impl Message {
     }
 }
 
+/// Most bytes of the text of a call. Each node of a message gets a copy.
+const TEXT_BYTES_MAX: u16 = 1000;
+
+/// Appends calls. Nodes with the same text and no data share a few bytes.
+fn push_calls(calls: &Calls, out: &mut Vec<u8>) {
+    let mut by_text: BTreeMap<&str, Vec<(u16, &[u8])>> = BTreeMap::new();
+    for (node, call) in calls {
+        let nodes = by_text.entry(&call.text).or_default();
+        nodes.push((*node as u16, &call.data));
+    }
+    out.extend((by_text.len() as u16).to_be_bytes());
+    for (text, nodes) in by_text {
+        out.extend((text.len() as u16).to_be_bytes());
+        out.extend(text.as_bytes());
+        let (empty, full): (Vec<_>, Vec<_>) = nodes.iter().partition(|(_, data)| data.is_empty());
+        let mut spans: Vec<(u16, u16)> = Vec::new();
+        for (node, _) in empty {
+            match spans.last_mut() {
+                Some((first, count)) if *first + *count == node => *count += 1,
+                _ => spans.push((node, 1)),
+            }
+        }
+        out.extend((spans.len() as u16).to_be_bytes());
+        for (first, count) in spans {
+            out.extend(first.to_be_bytes());
+            out.extend(count.to_be_bytes());
+        }
+        out.extend((full.len() as u16).to_be_bytes());
+        for (node, data) in full {
+            out.extend(node.to_be_bytes());
+            out.extend((data.len() as u32).to_be_bytes());
+            out.extend(data);
+        }
+    }
+}
+
 fn push_clock(clock: &Clock, out: &mut Vec<u8>) {
     out.extend(clock.0.iter().flat_map(|number| number.to_be_bytes()));
 }
@@ -188,9 +234,12 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the bytes.
+    /// Returns the bytes: none for what is [`Arrival::default`].
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        if *self == Self::default() {
+            return out;
+        }
         push_intervals(&self.intervals, &mut out);
         push_spans(&self.report.subscribed, &mut out);
         push_spans(&self.report.unsubscribed, &mut out);
@@ -204,6 +253,9 @@ impl Arrival {
     /// # Errors
     /// They are truncated, or some are left over.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
         let mut reader = Reader(bytes);
         let arrival = reader.arrival().filter(|_| reader.0.is_empty());
         arrival.ok_or(Malformed(bytes.len()))
@@ -288,6 +340,34 @@ impl<'a> Reader<'a> {
         Some(Clock(numbers.collect::<Option<_>>()?))
     }
 
+    /// Reads calls of a job of `nodes` nodes, each of which is in at most one.
+    fn calls(&mut self, nodes: usize) -> Option<Calls> {
+        let mut calls = BTreeMap::new();
+        for _ in 0..self.short()? {
+            let length = Some(self.short()?).filter(|length| *length <= TEXT_BYTES_MAX)?;
+            let text = std::str::from_utf8(self.bytes(length.into())?).ok()?;
+            let mut add = |node: usize, data: &[u8]| {
+                let call = Call {
+                    text: text.to_owned(),
+                    data: data.to_vec(),
+                };
+                let is_new = node < nodes && calls.insert(node, call).is_none();
+                is_new.then_some(())
+            };
+            for _ in 0..self.short()? {
+                let (first, count) = (usize::from(self.short()?), usize::from(self.short()?));
+                for node in first..first + count {
+                    add(node, &[])?;
+                }
+            }
+            for _ in 0..self.short()? {
+                let (node, length) = (self.short()?, self.number()?);
+                add(node.into(), self.bytes(length as usize)?)?;
+            }
+        }
+        Some(calls.into_iter().collect())
+    }
+
     // A list grows as its items are read, so a count beyond the bytes allocates nothing.
     fn intervals(&mut self) -> Option<Vec<Interval>> {
         let mut intervals = Vec::new();
@@ -345,15 +425,10 @@ impl<'a> Reader<'a> {
                     1 => Direction::Down,
                     _ => return None,
                 };
-                let mut blobs = Vec::new();
-                for _ in 0..self.short()? {
-                    let (node, length) = (self.short()?, self.number()?);
-                    blobs.push((node, self.bytes(length as usize)?.to_vec()));
-                }
                 Message::Exchange {
                     sequence,
                     direction,
-                    blobs,
+                    calls: self.calls(nodes)?,
                 }
             }
             2 => Message::Request {
@@ -415,10 +490,12 @@ mod tests {
 
     fn message() -> impl Strategy<Value = Message> {
         let clock = || proptest::collection::vec(any::<u32>(), 4).prop_map(Clock);
-        let blob = (0_u16..4, proptest::collection::vec(any::<u8>(), 0..20));
-        let blobs = proptest::collection::vec(blob, 0..4);
+        let data = proptest::collection::vec(any::<u8>(), 0..20);
+        let call = ("a{1,2}", prop_oneof![Just(Vec::new()), data]);
+        let call = call.prop_map(|(text, data)| Call { text, data });
+        let calls = proptest::collection::btree_map(0_usize..4, call, 0..4);
         prop_oneof![
-            (any::<u32>(), any::<bool>(), blobs).prop_map(|(sequence, is_up, blobs)| {
+            (any::<u32>(), any::<bool>(), calls).prop_map(|(sequence, is_up, calls)| {
                 Message::Exchange {
                     sequence,
                     direction: if is_up {
@@ -426,7 +503,7 @@ mod tests {
                     } else {
                         Direction::Down
                     },
-                    blobs,
+                    calls: calls.into_iter().collect(),
                 }
             }),
             (any::<u32>(), clock()).prop_map(|(lock, clock)| Message::Request { lock, clock }),

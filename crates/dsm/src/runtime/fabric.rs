@@ -1,7 +1,9 @@
 //! The nodes of a job, as Wind reaches them.
 
 use super::Config;
+use super::transfers::{self, Kind, Transfer, Transfers, Waiting};
 use crate::coherence::{Diffs, DsmError, EncodedDiff, Fabric, Memory, Update};
+use crate::protocol::{Malformed, Violation};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::node::Region;
 use kumi_wind::protocol::{Lost, Message, Operation};
@@ -45,6 +47,8 @@ pub struct WindFabric {
     /// Regions that peers may use, for as long as they are here. Their keys are the same on all
     /// nodes.
     regions: RwLock<Vec<Registered>>,
+    /// Transfers that wait for their answers, if they go by messages.
+    by_messages: Option<Waiting>,
 }
 
 /// Nodes that are lost.
@@ -70,10 +74,28 @@ impl Losses {
     }
 }
 
+/// Puts that were started.
+#[derive(Default)]
+pub struct Puts {
+    /// Operations of Wind, by home.
+    operations: Vec<(usize, PeerId, Vec<u64>)>,
+    /// Numbers of transfers by messages.
+    messages: Vec<u32>,
+}
+
 /// Regions of Wind that belong to a region of shared memory.
 struct Registered {
     pages: Region,
     replica: Option<Region>,
+}
+
+impl Registered {
+    fn memory(&self, memory: Memory) -> Option<&Region> {
+        match memory {
+            Memory::Pages => Some(&self.pages),
+            Memory::Replica => self.replica.as_ref(),
+        }
+    }
 }
 
 impl WindFabric {
@@ -105,6 +127,10 @@ impl WindFabric {
             left: Mutex::new(HashMap::new()),
             losses: Mutex::default(),
             regions: RwLock::new(Vec::new()),
+            by_messages: match config.transfers {
+                Transfers::Direct => None,
+                Transfers::ByMessages => Some(Waiting::default()),
+            },
         })
     }
 
@@ -154,12 +180,50 @@ impl WindFabric {
     fn place(&self, region: usize, memory: Memory, offset: u64) -> Result<Place, DsmError> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let registered = regions.get(region);
-        let region = registered.and_then(|registered| match memory {
-            Memory::Pages => Some(&registered.pages),
-            Memory::Replica => registered.replica.as_ref(),
-        });
+        let region = registered.and_then(|registered| registered.memory(memory));
         let region = region.ok_or_else(|| DsmError::Argument("no such region".to_owned()))?;
         Ok(region.place(offset))
+    }
+
+    /// Sends a transfer, and returns its number.
+    fn start_transfer(
+        &self,
+        waiting: &Waiting,
+        node: usize,
+        transfer: Transfer<'_>,
+    ) -> Result<u32, DsmError> {
+        let number = waiting.number();
+        let transfer = Transfer { number, ..transfer };
+        self.send(node, transfer.encode())?;
+        Ok(number)
+    }
+
+    /// Waits for the answer of a transfer.
+    fn finish_transfer(&self, waiting: &Waiting, number: u32) -> Result<Vec<u8>, DsmError> {
+        self.wait_until(&|| waiting.has(number), true)?;
+        Ok(waiting.take(number).unwrap_or_default())
+    }
+
+    /// Executes a transfer of another node, or takes its answer.
+    pub fn handle_transfer(&self, from: usize, message: &[u8]) -> Result<(), DsmError> {
+        let malformed = || DsmError::from(Violation::from(Malformed(message.len())));
+        let transfer = transfers::decode(message).ok_or_else(malformed)?;
+        if transfer.kind == Kind::Answer {
+            let waiting = self.by_messages.as_ref().ok_or_else(malformed)?;
+            waiting.answer(transfer.number, transfer.rest.to_vec());
+            return Ok(());
+        }
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let registered = regions.get(transfer.place.0);
+        let region = registered.and_then(|registered| registered.memory(transfer.place.1));
+        let answer = region.and_then(|region| transfers::execute(&transfer, region.memory()));
+        drop(regions);
+        let answer = Transfer {
+            kind: Kind::Answer,
+            rest: &answer.ok_or_else(malformed)?,
+            ..transfer
+        };
+        self.send(from, answer.encode())
     }
 
     fn peer(&self, node: usize) -> Result<PeerId, DsmError> {
@@ -264,6 +328,22 @@ impl Fabric for WindFabric {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), DsmError> {
+        if let Some(waiting) = &self.by_messages {
+            let get = Transfer {
+                kind: Kind::Get,
+                number: 0,
+                place: (region, memory),
+                offset,
+                rest: &(into.len() as u32).to_be_bytes(),
+            };
+            let number = self.start_transfer(waiting, node, get)?;
+            let bytes = self.finish_transfer(waiting, number)?;
+            if bytes.len() != into.len() {
+                return Err(self.note_lost(node, "it has answered with too few bytes"));
+            }
+            into.copy_from_slice(&bytes);
+            return Ok(());
+        }
         let peer = self.peer(node)?;
         let place = self.place(region, memory, offset)?;
         let bytes = self.node.get(peer, place, into.len());
@@ -271,9 +351,23 @@ impl Fabric for WindFabric {
         Ok(())
     }
 
-    type Puts = Vec<(usize, PeerId, Vec<u64>)>;
+    type Puts = Puts;
 
     fn start_puts(&self, diffs: Vec<EncodedDiff>, puts: &mut Self::Puts) -> Result<(), DsmError> {
+        if let Some(waiting) = &self.by_messages {
+            for part in diffs {
+                let diff = Transfer {
+                    kind: Kind::Diff,
+                    number: 0,
+                    place: (part.region, part.memory),
+                    offset: part.offset,
+                    rest: &part.runs,
+                };
+                let number = self.start_transfer(waiting, part.home, diff)?;
+                puts.messages.push(number);
+            }
+            return Ok(());
+        }
         let mut by_home: BTreeMap<usize, Vec<EncodedDiff>> = BTreeMap::new();
         for part in diffs {
             by_home.entry(part.home).or_default().push(part);
@@ -286,13 +380,19 @@ impl Fabric for WindFabric {
             });
             let operations = operations.collect::<Result<Vec<_>, DsmError>>()?;
             let numbers = self.node.start_all(peer, operations.into_iter());
-            puts.push((home, peer, numbers.map_err(self.failed(home))?));
+            let numbers = numbers.map_err(self.failed(home))?;
+            puts.operations.push((home, peer, numbers));
         }
         Ok(())
     }
 
     fn finish_puts(&self, puts: Self::Puts) -> Result<(), DsmError> {
-        for (home, peer, numbers) in puts {
+        if let Some(waiting) = &self.by_messages {
+            for number in puts.messages {
+                self.finish_transfer(waiting, number)?;
+            }
+        }
+        for (home, peer, numbers) in puts.operations {
             for number in numbers {
                 let result = self.node.wait_result(peer, number, None);
                 result.map_err(self.failed(home))?;
@@ -307,10 +407,29 @@ impl Fabric for WindFabric {
 
     fn push(&self, updates: Vec<Update>) -> Result<(), DsmError> {
         let others = self.others();
+        if let Some(waiting) = &self.by_messages {
+            let mut numbers = Vec::new();
+            for (node, _) in &others {
+                for update in &updates {
+                    let bytes = Transfer {
+                        kind: Kind::Bytes,
+                        number: 0,
+                        place: (update.region, Memory::Pages),
+                        offset: update.offset,
+                        rest: &update.bytes,
+                    };
+                    numbers.push(self.start_transfer(waiting, *node, bytes)?);
+                }
+            }
+            for number in numbers {
+                self.finish_transfer(waiting, number)?;
+            }
+            return Ok(());
+        }
         let (long, short): (Vec<Update>, Vec<Update>) = updates
             .into_iter()
             .partition(|update| update.bytes.len() >= LONG_BYTES);
-        let mut puts = Vec::new();
+        let mut puts = Puts::default();
         for (number, _) in &others {
             let mut diffs = Diffs::new(self.diff_bytes_max(), Memory::Pages);
             for update in &short {

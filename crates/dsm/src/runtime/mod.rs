@@ -10,6 +10,7 @@
 mod fabric;
 mod faults;
 pub mod show;
+mod transfers;
 mod typed;
 
 pub use crate::coherence::Recovery;
@@ -26,6 +27,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+pub use transfers::Transfers;
 pub use typed::{Element, Epoch, Locked, Slice};
 
 /// Addresses at which regions are tried to be mapped: this one or that behind the last region, and
@@ -52,6 +54,8 @@ pub struct Config {
     pub loss_timeout: Duration,
     /// Way in which accesses are found; the best that the kernel has if `None`.
     pub tier: Option<Tier>,
+    /// Way in which pages and diffs travel, the same on all nodes.
+    pub transfers: Transfers,
 }
 
 impl Config {
@@ -62,6 +66,7 @@ impl Config {
             seal: Seal::Encrypt,
             loss_timeout: Duration::from_secs(2),
             tier: None,
+            transfers: Transfers::Direct,
         }
     }
 }
@@ -134,7 +139,11 @@ impl Job {
         let Some(from) = fabric.number(received.peer).filter(|_| !data.is_empty()) else {
             return;
         };
-        match self.member.handle(from, data) {
+        let handled = match data.starts_with(&transfers::MARK) {
+            true => fabric.handle_transfer(from, data),
+            false => self.member.handle(from, data),
+        };
+        match handled {
             // What could not be sent to a lost node is not the sender's fault.
             Ok(()) | Err(DsmError::Lost { .. }) => {}
             Err(error) => fabric.lose(from, &error.to_string()),
