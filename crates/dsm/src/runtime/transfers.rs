@@ -1,5 +1,5 @@
-//! Transfers of pages and diffs by messages, which the receiver's thread takes in: shared memory over
-//! UDP without direct placement, with which the Wind paper compares its own. For measurements.
+//! Transfers of pages and diffs by messages, which the receiver's thread takes in: shared memory
+//! over UDP without direct placement, with which the Wind paper compares its own. For measurements.
 //!
 //! ```text
 //! | 0xffff | kind (8) | number (32) | region (32) | memory (8) | offset (64) | rest |
