@@ -229,7 +229,7 @@ fn columns<'a>(
 fn head(rows: &[Map<String, Value>], case: &str) -> String {
     let mut text = format!("  {:<16}{:>10}", "variant", "bytes");
     for (_, title, _) in columns(rows, case) {
-        let _ = write!(text, "{title:>13}");
+        let _ = write!(text, "{title:>14}");
     }
     text
 }
@@ -242,7 +242,7 @@ fn line(rows: &[Map<String, Value>], row: &Map<String, Value>) -> String {
     for (name, _, unit) in columns(rows, text_of(row, "case")) {
         match row.get(*name).and_then(Value::as_f64) {
             Some(value) => {
-                let _ = write!(text, "{:>13}", round(value / unit));
+                let _ = write!(text, "{:>14}", round(value / unit));
             }
             None => text.push_str("            –"),
         }

@@ -18,7 +18,7 @@ mod processes;
 use anyhow::Context;
 use hosts::Host;
 use kumi_command::{BadInput, interrupt};
-use processes::{Exit, Processes};
+use processes::{Exit, OnFailure, Processes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -55,6 +55,10 @@ pub struct Args {
     /// Does not encrypt. Kernels with `kumi wind up` then execute puts, gets and atomic operations.
     #[arg(long)]
     trusted: bool,
+    /// Lets the other PEs go on when one fails, as programs on shared memory with replicas do. The
+    /// exit status is 0 if one ends well.
+    #[arg(long)]
+    keep_going: bool,
     /// Port at which PE 0 expects the others at the start; without it, one is chosen.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
@@ -70,6 +74,15 @@ pub struct Args {
     program: Vec<OsString>,
 }
 
+impl Args {
+    fn on_failure(&self) -> OnFailure {
+        match self.keep_going {
+            true => OnFailure::KeepGoing,
+            false => OnFailure::End,
+        }
+    }
+}
+
 /// PEs of one host.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
@@ -79,6 +92,8 @@ struct Task {
     folder: PathBuf,
     program: Vec<String>,
     variables: BTreeMap<String, String>,
+    #[serde(default)]
+    on_failure: OnFailure,
 }
 
 /// Prefixes of variables that all PEs get.
@@ -115,9 +130,9 @@ fn launch_here(args: &Args) -> anyhow::Result<Exit> {
     };
     variables.insert("MASTER_ADDR".into(), "127.0.0.1".into());
     variables.insert("MASTER_PORT".into(), port.to_string());
-    variables
-        .entry("KUMI_SHMEM_INTERFACE".into())
-        .or_insert("lo".into());
+    for name in ["KUMI_SHMEM_INTERFACE", "KUMI_INTERFACE"] {
+        variables.entry(name.into()).or_insert("lo".into());
+    }
     let mut processes = Processes::default();
     for pe in 0..count {
         let mut command = Command::new(&args.program[0]);
@@ -129,7 +144,7 @@ fn launch_here(args: &Args) -> anyhow::Result<Exit> {
         }
         processes.start(format!("PE {pe}"), command)?;
     }
-    processes.wait(|| false)
+    processes.wait(args.on_failure(), || false)
 }
 
 /// Starts a worker on each host.
@@ -160,6 +175,7 @@ fn launch(args: &Args, hosts: &[Host]) -> anyhow::Result<Exit> {
             folder: std::env::current_dir()?,
             program: program.clone(),
             variables: variables.clone(),
+            on_failure: args.on_failure(),
         };
         first += host.pes;
         let mut command = Command::new(agent);
@@ -174,7 +190,7 @@ fn launch(args: &Args, hosts: &[Host]) -> anyhow::Result<Exit> {
         let _ = input.write_all(line.as_bytes());
         inputs.push(input);
     }
-    processes.wait(|| false)
+    processes.wait(args.on_failure(), || false)
 }
 
 /// Reads a task, and runs its PEs until they, or the standard input, end.
@@ -204,7 +220,8 @@ fn work() -> anyhow::Result<ExitCode> {
         let _ = sender.send(());
     });
     drop(input);
-    Ok(processes.wait(move || ended.try_recv().is_ok())?.code())
+    let exit = processes.wait(task.on_failure, move || ended.try_recv().is_ok())?;
+    Ok(exit.code())
 }
 
 /// Returns the variables of all PEs, without those of one.
@@ -227,7 +244,10 @@ fn variables(args: &Args, count: usize) -> anyhow::Result<BTreeMap<String, Strin
         variables.insert(name.to_owned(), value);
     }
     if let Some(interface) = &args.interface {
-        variables.insert("KUMI_SHMEM_INTERFACE".into(), interface.clone());
+        // OpenSHMEM and shared memory have a variable each.
+        for name in ["KUMI_SHMEM_INTERFACE", "KUMI_INTERFACE"] {
+            variables.insert(name.into(), interface.clone());
+        }
     }
     if args.trusted {
         variables.insert("KUMI_SHMEM_TRUSTED".into(), "1".into());

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use kumi_command::{errln, interrupt};
 use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -31,6 +32,16 @@ struct Process {
     child: Child,
     is_running: bool,
     _tied: interrupt::Tied,
+}
+
+/// Reaction to the failure of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum OnFailure {
+    /// The others are ended.
+    #[default]
+    End,
+    /// The others go on. The job fails if none of them ends well.
+    KeepGoing,
 }
 
 /// Processes. Dropping them kills those that still run.
@@ -81,10 +92,15 @@ impl Processes {
         }
     }
 
-    /// Waits until all have ended. After the first failure, or when `is_abandoned` returns true,
-    /// the others are ended.
-    pub fn wait(mut self, mut is_abandoned: impl FnMut() -> bool) -> anyhow::Result<Exit> {
+    /// Waits until all have ended. The others are ended when `is_abandoned` returns true, and after
+    /// the first failure unless they are to go on.
+    pub fn wait(
+        mut self,
+        on_failure: OnFailure,
+        mut is_abandoned: impl FnMut() -> bool,
+    ) -> anyhow::Result<Exit> {
         let mut exit = Exit(0);
+        let mut has_ended_well = false;
         let mut deadline = None;
         let mut is_ending = false;
         loop {
@@ -95,14 +111,19 @@ impl Processes {
                     continue;
                 };
                 process.is_running = false;
-                if let (Some((how, code)), false) = (failure(status), is_ending) {
+                let failure = failure(status);
+                has_ended_well |= failure.is_none();
+                if let (Some((how, code)), false) = (failure, is_ending) {
                     errln!("kumi: {} {how}", process.name);
-                    exit = Exit(code);
-                    is_ending = true;
+                    if exit == Exit(0) {
+                        exit = Exit(code);
+                    }
+                    is_ending = on_failure == OnFailure::End;
                 }
             }
             if running == 0 {
-                return Ok(exit);
+                let is_survived = on_failure == OnFailure::KeepGoing && has_ended_well;
+                return Ok(if is_survived { Exit(0) } else { exit });
             }
             is_ending |= is_abandoned();
             match deadline {

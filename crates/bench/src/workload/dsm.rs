@@ -4,6 +4,7 @@ use super::wind::{self, Kind, Target, Traffic, measurement};
 use super::{Context, Measurement, mpi, ranks};
 use crate::variant::Variant;
 use anyhow::Context as _;
+use kumi_command::errln;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -85,7 +86,8 @@ pub fn measure(
         _ => None,
     };
     let sizes: Vec<String> = sizes_bytes.iter().map(u64::to_string).collect();
-    let rounds = if context.quick { count / 100 } else { count }.to_string();
+    let tests = if context.quick { count / 100 } else { count };
+    let tests_of_a_job = tests.min(TESTS_PER_JOB).to_string();
     let mut program = vec![running.hosts.kumi(), "workload", "dsm", measure.name()];
     if context.quick {
         program.push("--quick");
@@ -96,13 +98,35 @@ pub fn measure(
     if running.variant == Variant::DsmMessages {
         program.push("--by-messages");
     }
-    program.extend(["--device", &running.device, "--rounds", &rounds]);
+    program.extend(["--device", &running.device, "--rounds", &tests_of_a_job]);
     program.extend(sizes.iter().map(String::as_str));
-    let text = ranks::run(context, nodes, &[], &program, false)?;
-    text.lines()
-        .filter(|line| line.starts_with('{'))
-        .map(|line| measurement(line).with_context(|| line.to_owned()))
-        .collect()
+    let mut rows = Vec::new();
+    for _ in 0..tests.div_ceil(TESTS_PER_JOB).max(1) {
+        let text = ranks::run(context, nodes, &[], &program, false)?;
+        for line in text.lines().filter(|line| line.starts_with('{')) {
+            rows.push(measurement(line).with_context(|| line.to_owned())?);
+        }
+    }
+    Ok(match measure {
+        Measure::Litmus => vec![sum(&rows)],
+        _ => rows,
+    })
+}
+
+/// Litmus tests of a job: more take longer than a job may.
+const TESTS_PER_JOB: u64 = 200_000;
+
+/// Returns the sums of the counts of litmus tests, and the mean of their ratio.
+fn sum(jobs: &[Measurement]) -> Measurement {
+    let mut row = Measurement::default();
+    for (name, value) in jobs.iter().flat_map(|job| &job.figures) {
+        let share = match name.ends_with("_ratio") {
+            true => value / jobs.len() as f64,
+            false => *value,
+        };
+        *row.figures.entry(name.clone()).or_default() += share;
+    }
+    row
 }
 
 /// Kills a node in each of `jobs` jobs.
@@ -153,7 +177,11 @@ fn crashes(
             }
         }
         add("jobs", 1.0);
-        add("silent", (nodes - 1) as f64 - f64::from(noticed));
+        let silent = (nodes - 1) as f64 - f64::from(noticed);
+        if silent > 0.0 {
+            errln!("kumi: seed {seed}: {silent} nodes are silent\n{text}");
+        }
+        add("silent", silent);
         let longest = figures.entry("error_after_ms".to_owned()).or_default();
         *longest = longest.max(longest_ms);
         if measure == Measure::CrashReplicas {

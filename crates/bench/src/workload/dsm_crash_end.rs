@@ -23,20 +23,17 @@ const COUNTERS: usize = 5;
 pub fn run(dsm: &Dsm, seed: u64) -> anyhow::Result<()> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let (counters, blocks) = memory(dsm)?;
-    let Kill {
-        victim,
-        delay,
-        began,
-    } = kill(dsm, &mut rng);
+    let mut kill = Kill::choose(dsm, &mut rng);
+    kill.begin(dsm);
     let mut wrong = 0;
     let error = loop {
-        anyhow::ensure!(began.elapsed() < HANG, "no call has failed");
+        anyhow::ensure!(kill.began.elapsed() < HANG, "no call has failed");
         if let Err(error) = work(dsm, &counters, &blocks, &mut rng, &mut wrong) {
             break error;
         }
     };
-    let names_victim = matches!(&error, DsmError::Lost { node, .. } if *node == victim);
-    let after = began.elapsed().checked_sub(delay).unwrap_or_default();
+    let names_victim = matches!(&error, DsmError::Lost { node, .. } if *node == kill.victim);
+    let after = kill.elapsed();
     // One that ends would be lost for those that have not noticed yet.
     std::thread::sleep(Duration::from_secs(3).saturating_sub(after));
     outln!(
@@ -63,21 +60,32 @@ struct Kill {
     began: Instant,
 }
 
-/// Kills a random node after a random time.
-fn kill(dsm: &Dsm, rng: &mut fastrand::Rng) -> Kill {
-    let kill = Kill {
-        victim: rng.usize(..dsm.nodes()),
-        delay: Duration::from_micros(rng.u64(..KILL_AFTER_MAX.as_micros() as u64)),
-        began: Instant::now(),
-    };
-    if dsm.node() == kill.victim {
-        let delay = kill.delay;
-        std::thread::spawn(move || {
-            std::thread::sleep(delay);
-            let _ = raise(Signal::SIGKILL);
-        });
+impl Kill {
+    /// Chooses a node and a time.
+    fn choose(dsm: &Dsm, rng: &mut fastrand::Rng) -> Self {
+        Self {
+            victim: rng.usize(..dsm.nodes()),
+            delay: Duration::from_micros(rng.u64(..KILL_AFTER_MAX.as_micros() as u64)),
+            began: Instant::now(),
+        }
     }
-    kill
+
+    /// Kills the node when the time is over, from now on.
+    fn begin(&mut self, dsm: &Dsm) {
+        self.began = Instant::now();
+        if dsm.node() == self.victim {
+            let delay = self.delay;
+            std::thread::spawn(move || {
+                std::thread::sleep(delay);
+                let _ = raise(Signal::SIGKILL);
+            });
+        }
+    }
+
+    /// Returns the time since the node was killed.
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed().saturating_sub(self.delay)
+    }
 }
 
 /// Rounds that the nodes that are left make after a recovery.
@@ -88,18 +96,21 @@ pub fn survive(dsm: &Dsm, seed: u64) -> anyhow::Result<()> {
     dsm.keep_replicas()?;
     let mut rng = fastrand::Rng::with_seed(seed);
     let (counters, blocks) = memory(dsm)?;
-    let Kill {
-        victim,
-        delay,
-        began,
-    } = kill(dsm, &mut rng);
+    let mut kill = Kill::choose(dsm, &mut rng);
     let mut wrong = 0;
     // Increments of a counter up to each barrier. The first one was before them.
     let mut totals = vec![0];
+    let mut has_begun = false;
     let mut times_ms = None;
     let mut barriers_end = u64::MAX;
     while (totals.len() as u64) < barriers_end {
-        anyhow::ensure!(began.elapsed() < HANG, "no call has failed");
+        anyhow::ensure!(kill.began.elapsed() < HANG, "no call has failed");
+        // All have passed the first barrier when one has passed the second: a node that is lost in
+        // the first one would take the regions along.
+        if totals.len() == 2 && !has_begun {
+            has_begun = true;
+            kill.begin(dsm);
+        }
         let last = totals[totals.len() - 1];
         let is_check = totals.len() % 2 == 0;
         let total = if is_check {
@@ -117,12 +128,12 @@ pub fn survive(dsm: &Dsm, seed: u64) -> anyhow::Result<()> {
         };
         match outcome.and_then(|()| dsm.barrier()) {
             Ok(()) => totals.push(total),
-            Err(DsmError::Lost { node, .. }) if node == victim && times_ms.is_none() => {
-                let after = || began.elapsed().saturating_sub(delay).as_millis() as u64;
+            Err(DsmError::Lost { node, .. }) if node == kill.victim && times_ms.is_none() => {
+                let after = || kill.elapsed().as_millis() as u64;
                 let failed_ms = after();
                 let recovery = dsm.recover()?;
                 times_ms = Some((failed_ms, after()));
-                anyhow::ensure!(recovery.lost == [victim], "{recovery:?} without {victim}");
+                anyhow::ensure!(recovery.lost == [kill.victim], "{recovery:?}");
                 let passed = recovery.barriers as usize;
                 if totals.len() < passed {
                     // It has failed here, and counts.
