@@ -433,6 +433,49 @@ fn node__killed_with_replicas__is_survived_with_the_result_of_one_machine() {
 }
 
 #[test]
+fn region__allocated_after_the_last_barrier__is_gone_and_may_be_allocated_again() {
+    const NAME: &str =
+        "region__allocated_after_the_last_barrier__is_gone_and_may_be_allocated_again";
+    let Some((dsm, folder)) = join() else {
+        let mut processes = Processes::start(NAME, 3, "any");
+        for node in 0..3 {
+            left(&processes.folder, "ready", node);
+        }
+        processes.children[2].kill().unwrap();
+        processes.children.pop().unwrap().wait().unwrap();
+        return processes.succeed();
+    };
+    dsm.keep_replicas().unwrap();
+    let kept = dsm.alloc(3 * PAGE_BYTES, Placement::Blocks).unwrap();
+    write_word(&kept, dsm.node() * 512, 7 + dsm.node() as u64);
+    dsm.barrier().unwrap();
+    let gone = dsm.alloc(2 * PAGE_BYTES, Placement::Cyclic(1)).unwrap();
+    write_word(&gone, dsm.node(), 1);
+    write_word(&kept, dsm.node() * 512, 99);
+    leave(&folder, "ready", dsm.node(), "ready");
+    if dsm.node() == 2 {
+        std::thread::sleep(LIMIT);
+    }
+    let error = dsm.barrier().unwrap_err().to_string();
+    assert!(error.starts_with("node 2 is lost: "), "{error}");
+    let recovery = dsm.recover().unwrap();
+    assert_eq!((recovery.lost, recovery.left), (vec![2], vec![0, 1]));
+    assert_eq!(recovery.barriers, 1);
+    for node in 0..3 {
+        assert_eq!(read_word(&kept, node * 512), 7 + node as u64);
+    }
+    let error = gone.prefetch(0..PAGE_BYTES).unwrap_err().to_string();
+    assert!(error.contains("allocate it again"), "{error}");
+    drop(gone);
+    let again = dsm.alloc(2 * PAGE_BYTES, Placement::Cyclic(1)).unwrap();
+    write_word(&again, 512 * (1 - dsm.node()), 5);
+    dsm.barrier().unwrap();
+    let words = [0, 512].map(|word| read_word(&again, word));
+    assert_eq!(words, [5, 5]);
+    dsm.barrier().unwrap();
+}
+
+#[test]
 fn epochs__of_typed_slices__count_under_locks_and_at_barriers() {
     const NAME: &str = "epochs__of_typed_slices__count_under_locks_and_at_barriers";
     let Some((dsm, _)) = join() else {

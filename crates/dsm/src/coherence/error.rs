@@ -6,7 +6,7 @@ use std::io;
 /// Failure of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum DsmError {
-    /// A node is lost. No call of this job succeeds any more.
+    /// A node is lost. No call of this job succeeds any more, but for a recovery.
     #[error("node {node} is lost: {reason}")]
     Lost {
         /// Number of the node.

@@ -90,13 +90,13 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// Sends what the engine has to send, in order. The engine is not locked meanwhile: a fabric
     /// that must wait may handle messages.
     fn transmit(&self) -> Result<(), DsmError> {
+        let mut outcome = Ok(());
         loop {
             // Another thread sends, or this one does so further up.
             let Ok(turn) = self.sending.try_lock() else {
-                return Ok(());
+                return outcome;
             };
             let next = || self.engine().poll_transmit();
-            let mut outcome = Ok(());
             while let Some((to, message)) = next() {
                 add(&self.pages.counters.messages, 1);
                 add(&self.pages.counters.message_bytes, message.len());
@@ -104,9 +104,9 @@ impl<F: Fabric, V: View> Member<F, V> {
                 outcome = outcome.and(self.fabric.send(to, message));
             }
             drop(turn);
-            outcome?;
+            // A message of a thread that could not take the turn goes out also after a failure.
             if !self.engine().has_transmit() {
-                return Ok(());
+                return outcome;
             }
         }
     }
@@ -116,14 +116,14 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// # Errors
     /// It breaks the protocol, or an answer cannot be sent.
     pub fn handle(&self, from: usize, message: &[u8]) -> Result<(), DsmError> {
-        let handled = self.act(|engine| {
-            let handled = engine.handle(from, message);
-            handled.map(|()| engine.lost())
-        })?;
+        let mut handled = Ok(Vec::new());
+        let sent = self.act(|engine| {
+            handled = engine.handle(from, message).map(|()| engine.lost());
+        });
         for node in handled? {
             self.fabric.lose(node, &format!("node {from} has lost it"));
         }
-        Ok(())
+        sent
     }
 
     /// Waits until `take` returns a value.
@@ -339,6 +339,8 @@ impl<F: Fabric, V: View> Member<F, V> {
         let barriers = self.pages.go_back(&pairs)?;
         // Nobody has sent anything to a replica before it has gone back.
         exchange("recover, back", Vec::new())?;
+        // A thread of the program may have got pages from a home that had not gone back.
+        self.pages.close_all()?;
         self.pages
             .replicate_again(&self.fabric, &before.pairs, &pairs)?;
         self.pages.announce(Membership {

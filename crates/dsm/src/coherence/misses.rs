@@ -22,13 +22,6 @@ impl<V: View> Pages<V> {
         region: &Region<V>,
         page: usize,
     ) -> Result<(), DsmError> {
-        if region.is_gone.load(Ordering::Relaxed) {
-            return Err(DsmError::Argument(
-                "the region was allocated after the barrier to which a recovery went back: \
-                 allocate it again"
-                    .to_owned(),
-            ));
-        }
         let got = self.get(fabric, region, page, region.pages_of_miss(page))?;
         if got > 0 {
             add(&self.counters.misses, 1);
@@ -51,6 +44,13 @@ impl<V: View> Pages<V> {
         page: usize,
         pages_max: usize,
     ) -> Result<usize, DsmError> {
+        if region.is_gone.load(Ordering::Relaxed) {
+            return Err(DsmError::Argument(
+                "the region was allocated after the barrier to which a recovery went back: \
+                 allocate it again"
+                    .to_owned(),
+            ));
+        }
         let state = region.lock(page);
         let home = region.home(page);
         let is_updated = region.updates == Updates::AtBarriers;
@@ -109,6 +109,8 @@ impl<V: View> Pages<V> {
             if region.states[page].load(Ordering::Relaxed) & VALID == 0 {
                 let pages_max = (pages.end - page).min(PAGES_PER_PREFETCH);
                 self.get(fabric, region, page, pages_max)?;
+            } else if region.subscriptions.is_watched(page) {
+                self.get(fabric, region, page, 1)?;
             }
         }
         Ok(())

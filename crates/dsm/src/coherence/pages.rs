@@ -70,6 +70,8 @@ impl<V: View> Pages<V> {
         let kept = count.min(regions.len());
         for region in regions.drain(kept..) {
             region.is_gone.store(true, Ordering::Relaxed);
+            // An access ends the process with the reason.
+            let _ = region.close_all();
         }
     }
 

@@ -363,8 +363,8 @@ impl<V: View> Region<V> {
         }
         let written = self.write_runs(page, runs);
         let is_pinned = self.pinned[page].load(Ordering::Relaxed);
-        let is_watched = written.is_ok() && self.subscriptions.on_refresh(page);
-        let closed = match is_watched && !is_pinned {
+        let is_watched = !is_pinned && written.is_ok() && self.subscriptions.on_refresh(page);
+        let closed = match is_watched {
             true => self.view.close(page..page + 1).map_err(DsmError::memory),
             false => Ok(()),
         };

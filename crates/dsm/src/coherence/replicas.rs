@@ -17,7 +17,7 @@ use super::fabric::{Fabric, Memory};
 use super::holders::Pair;
 use super::pages::Pages;
 use super::progress::Membership;
-use super::region::{PAGE_BYTES, Region, View, changes};
+use super::region::{PAGE_BYTES, Region, VALID, View, changes};
 use crate::protocol::{Span, Standing, Updates};
 use std::sync::atomic::Ordering;
 
@@ -61,14 +61,22 @@ impl<V: View> Pages<V> {
 
     fn commit_pages(&self, written: &[Span], pushed: &[Span]) {
         for region in self.regions() {
-            let (pages, from) = match region.updates {
-                Updates::OnAccess => (region.local(written), region.staged.as_ref()),
-                Updates::AtBarriers => (region.local(pushed), Some(region.view.own())),
+            let pages = match region.updates {
+                Updates::OnAccess => region.local(written),
+                Updates::AtBarriers => region.local(pushed),
             };
-            let (Some(from), Some(committed)) = (from, &region.committed) else {
+            let (Some(staged), Some(committed)) = (&region.staged, &region.committed) else {
                 continue;
             };
             for page in pages {
+                // The program may have written to its pages since the barrier failed. The twin of
+                // one that it has used is as the barrier left it.
+                let is_used = region.states[page].load(Ordering::Relaxed) & VALID != 0;
+                let from = match (region.updates, is_used) {
+                    (Updates::OnAccess, _) => staged,
+                    (Updates::AtBarriers, true) => &region.twins,
+                    (Updates::AtBarriers, false) => region.view.own(),
+                };
                 region.touched[page].store(true, Ordering::Relaxed);
                 if region.is_kept_by(page, self.me()) {
                     let mut bytes = [0; PAGE_BYTES];
@@ -125,6 +133,13 @@ impl<V: View> Pages<V> {
             region.go_back(self.me())?;
         }
         Ok(self.progress().standing.barriers)
+    }
+
+    /// Closes all pages.
+    pub fn close_all(&self) -> Result<(), DsmError> {
+        self.regions()
+            .iter()
+            .try_for_each(|region| region.close_all())
     }
 
     /// Sends the pages of this node to replicas that have not been theirs before.
@@ -229,12 +244,10 @@ impl<V: View> Region<V> {
 
     /// Gives the pages that this node keeps their committed bytes, and closes all.
     fn go_back(&self, me: usize) -> Result<(), DsmError> {
+        self.close_all()?;
         for page in 0..self.pages() {
             self.lock(page);
         }
-        let closed = self.view.close(0..self.pages());
-        let mut runs = Vec::new();
-        let taken = self.view.take_written(0..self.pages(), &mut runs);
         for page in 0..self.pages() {
             if self.is_kept_by(page, me) {
                 let bytes = self.committed(page);
@@ -253,6 +266,20 @@ impl<V: View> Region<V> {
         }
         self.forget_writes();
         self.subscriptions.clear();
+        Ok(())
+    }
+
+    /// Closes all pages. What the program has written to them is forgotten.
+    pub(super) fn close_all(&self) -> Result<(), DsmError> {
+        for page in 0..self.pages() {
+            self.lock(page);
+        }
+        let closed = self.view.close(0..self.pages());
+        let mut runs = Vec::new();
+        let taken = self.view.take_written(0..self.pages(), &mut runs);
+        for page in 0..self.pages() {
+            self.unlock(page, 0);
+        }
         closed.and(taken).map_err(DsmError::memory)
     }
 }

@@ -80,7 +80,12 @@ impl Subscriptions {
         self.pages[page].is_watched.store(false, Ordering::Relaxed);
     }
 
-    /// Notes a refresh. Returns whether the page is left closed, unless it is pinned.
+    /// Returns whether a page is valid and was left closed.
+    pub fn is_watched(&self, page: usize) -> bool {
+        self.pages[page].is_watched.load(Ordering::Relaxed)
+    }
+
+    /// Notes a refresh. Returns whether the page is left closed.
     pub fn on_refresh(&self, page: usize) -> bool {
         let reading = &self.pages[page];
         let number = reading.refreshes.fetch_add(1, Ordering::Relaxed);

@@ -260,7 +260,10 @@ impl WindFabric {
     }
 
     fn failed(&self, node: usize) -> impl Fn(WindError) -> DsmError + '_ {
-        move |error| self.note_lost(node, &error.to_string())
+        move |error| match error {
+            WindError::Lost(_) => self.note_lost(node, &error.to_string()),
+            error => DsmError::Argument(format!("node {node}: {error}")),
+        }
     }
 
     /// Waits until the others have what was sent to them, or would be lost.
@@ -443,8 +446,9 @@ impl Fabric for WindFabric {
                 others.iter().map(|other| (other.1, place)).collect();
             if let Err(error) = self.node.put_to_all(&targets, &update.bytes) {
                 // The error does not say whose it is.
-                self.look();
-                self.check()?;
+                for (node, peer) in &others {
+                    self.node.check(*peer).map_err(self.failed(*node))?;
+                }
                 return Err(DsmError::Argument(format!(
                     "cannot update the other nodes: {error}"
                 )));
@@ -502,6 +506,12 @@ impl Fabric for WindFabric {
 
     fn drop_regions(&self, first: usize) {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        regions.truncate(first);
+        let kept = first.min(regions.len());
+        for Registered { pages, replica } in regions.drain(kept..) {
+            self.node.deregister(&pages);
+            replica
+                .iter()
+                .for_each(|replica| self.node.deregister(replica));
+        }
     }
 }

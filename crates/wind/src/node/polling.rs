@@ -118,6 +118,8 @@ impl Node {
         let mut state = self.state();
         state.endpoint.close(peer);
         state.transmit(&self.shared.socket);
+        // The peer may not hear of it, and nothing of it has an effect from now on all the same.
+        state.abandon(peer);
         drop(state);
         self.wake();
     }

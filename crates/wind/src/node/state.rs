@@ -223,6 +223,14 @@ impl State {
         has_changed
     }
 
+    /// Forgets the session with a peer, which is lost for this node.
+    pub fn abandon(&mut self, peer: PeerId) {
+        self.endpoint.abandon(peer);
+        while let Some(event) = self.endpoint.poll_notice() {
+            self.note(event);
+        }
+    }
+
     fn note(&mut self, event: Event) {
         match event {
             Event::Answered(peer, operation, result) => {

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 pub(super) const SPIN: Duration = Duration::from_micros(50);
 
 /// Time after a program's last wait from which the thread receives. A program that makes requests
-/// one after the other waits again within microseconds; a peer waits this long at most.
+/// one after the other waits again within microseconds; a peer waits this long at most, or up to
+/// [`LONG_WAIT`] if the thread found the program waiting time and again.
 const LINGER: Duration = Duration::from_micros(200);
 
 /// The same after the last [`Node::poll`]: a library below MPI polls again and again, and looks

@@ -1,6 +1,6 @@
 //! Events and messages that the caller takes.
 
-use super::terms::{Event, PeerId};
+use super::terms::{Event, Lost, PeerId};
 use super::{Endpoint, cost};
 use crate::protocol::inbox::Delivery;
 use std::hash::Hash;
@@ -22,6 +22,11 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
     /// Returns the next event that is not a message.
     pub fn poll_notice(&mut self) -> Option<Event> {
         self.notices.pop_front()
+    }
+
+    /// Forgets the session with a peer: what it still sends has no effect.
+    pub fn abandon(&mut self, peer: PeerId) {
+        self.lose(peer, Lost::Closed);
     }
 
     /// Returns whether a message waits to be taken.
