@@ -39,6 +39,10 @@ const ACK_EVERY: u32 = 8;
 /// Programs that end without a word would be remembered for ever.
 const QUIET_NS: u64 = 600_000_000_000;
 
+/// The same while a message or an operation waits that the peer has acknowledged: it may have ended
+/// before it answered.
+const QUIET_AWAITED_NS: u64 = 300_000_000;
+
 /// Low bits of that time, 69 s, which are set so that few packets change it.
 const QUIET_GRAIN_NS: u64 = (1 << 36) - 1;
 
@@ -543,7 +547,10 @@ impl Session {
     fn ask_at_ns(&self) -> Option<u64> {
         let is_asked = self.is_probe_due || self.recovery.timeout_ns().is_some();
         let is_due = !is_asked && self.requests.is_none();
-        is_due.then_some((self.heard_at_ns + QUIET_NS) | QUIET_GRAIN_NS)
+        is_due.then(|| match self.unsent_bytes() {
+            0 => (self.heard_at_ns + QUIET_NS) | QUIET_GRAIN_NS,
+            _ => self.heard_at_ns + QUIET_AWAITED_NS,
+        })
     }
 
     /// Returns the time of the next timeout; `None` if nothing waits for one.
