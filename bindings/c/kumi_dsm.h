@@ -24,7 +24,8 @@
  * Functions that return an int return an enum kumi_dsm_outcome. A function that fails writes the
  * reason to `error`, at most `error_bytes` with the terminating zero. One thread of a process makes
  * the calls. Others may use the memory between them, and must not write it during a lock, an unlock
- * or a barrier. A process that is forked from one with shared memory must not use it.
+ * or a barrier, nor use it during a recovery. A process that is forked from one with shared memory
+ * must not use it.
  *
  * If a node dies or is cut off, active and later calls on all other nodes fail with KUMI_DSM_LOST
  * within 3 s. A process that accesses a page whose home is lost ends with a message. With replicas
