@@ -1,9 +1,9 @@
 //! Peers that are restarted, silent or gone.
 
 use super::world::{Faults, World};
-use super::{SECOND, connected, plain};
+use super::{SECOND, at, connected, plain};
 use crate::protocol::endpoint::{Config, Event, Lost};
-use crate::protocol::model::Class;
+use crate::protocol::model::{Class, Operation};
 use kumi_multilink::secure::Seal;
 
 #[test]
@@ -40,6 +40,32 @@ fn peer__restarted_or_silent__is_reported_and_can_be_reached_again() {
         "{} ns",
         world.now_ns - began_ns
     );
+}
+
+/// The requests were acknowledged with the first answers, so nothing of this side is in flight.
+#[test]
+fn peer__gone_between_the_request_and_its_answer__is_lost_within_seconds() {
+    const GETS: usize = 60;
+    let mut world = World::new(2, 7, Faults::NONE, |_| {});
+    let peer = connected(&mut world);
+    for _ in 0..GETS {
+        let get = Operation::Get(1000);
+        world.endpoints[0].operate(peer, at(0), get).unwrap();
+    }
+    let mut answers = 0;
+    let is_first = |_: &World, index: usize, event: Event| {
+        answers += usize::from(index == 0 && matches!(event, Event::Answered(..)));
+        answers == 1
+    };
+    assert!(world.run_until(world.now_ns + SECOND, is_first));
+    world.faults.loss = 1.0;
+    let began_ns = world.now_ns;
+    let is_lost = |_: &World, index: usize, event: Event| {
+        answers += usize::from(index == 0 && matches!(event, Event::Answered(..)));
+        (index, event) == (0, Event::Lost(peer, Lost::Silent))
+    };
+    assert!(world.run_until(began_ns + 4 * SECOND, is_lost));
+    assert!(answers < GETS, "all have answers");
 }
 
 /// The silence before a question is no answer to it.
