@@ -121,6 +121,26 @@ fn write_word(region: &SharedRegion, at: usize, value: u64) {
     region.memory().word(at * 8).store(value, Ordering::Relaxed);
 }
 
+/// Writes a cell of the row at `to` from the row at `from`.
+fn write_next(region: &SharedRegion, cells: usize, cell: usize, (from, to): (usize, usize)) {
+    let near = [(cell + cells - 1) % cells, cell, (cell + 1) % cells];
+    let sum: u64 = near.iter().map(|cell| read_word(region, from + cell)).sum();
+    write_word(region, to + cell, sum % 1009);
+}
+
+/// Returns the cells after some rounds of the stencil on one machine.
+fn sequential(cells: usize, rounds: usize) -> Vec<u64> {
+    let mut row: Vec<u64> = (0..cells).map(|cell| (cell * cell % 97) as u64).collect();
+    for _ in 0..rounds {
+        let next = (0..cells).map(|cell| {
+            let before = row[(cell + cells - 1) % cells];
+            (before + row[cell] + row[(cell + 1) % cells]) % 1009
+        });
+        row = next.collect();
+    }
+    row
+}
+
 /// Rounds of a stencil on a row of cells, whose blocks the nodes divide without regard to pages.
 fn stencil(dsm: &Dsm) {
     const CELLS: usize = 10_007;
@@ -135,23 +155,11 @@ fn stencil(dsm: &Dsm) {
     for round in 0..ROUNDS {
         let (from, to) = (round % 2 * CELLS, (round + 1) % 2 * CELLS);
         for cell in own.clone() {
-            let near = [(cell + CELLS - 1) % CELLS, cell, (cell + 1) % CELLS];
-            let sum: u64 = near
-                .iter()
-                .map(|cell| read_word(&region, from + cell))
-                .sum();
-            write_word(&region, to + cell, sum % 1009);
+            write_next(&region, CELLS, cell, (from, to));
         }
         dsm.barrier().unwrap();
     }
-    let mut expected: Vec<u64> = (0..CELLS).map(|cell| (cell * cell % 97) as u64).collect();
-    for _ in 0..ROUNDS {
-        let next = (0..CELLS).map(|cell| {
-            let before = expected[(cell + CELLS - 1) % CELLS];
-            (before + expected[cell] + expected[(cell + 1) % CELLS]) % 1009
-        });
-        expected = next.collect();
-    }
+    let expected = sequential(CELLS, ROUNDS);
     let found: Vec<u64> = (0..CELLS)
         .map(|cell| read_word(&region, ROUNDS % 2 * CELLS + cell))
         .collect();
@@ -380,12 +388,7 @@ fn node__killed_with_replicas__is_survived_with_the_result_of_one_machine() {
         let own = start(place.unwrap())..start(place.unwrap() + 1);
         let (from, to) = (round % 2 * CELLS, (round + 1) % 2 * CELLS);
         for cell in own {
-            let near = [(cell + CELLS - 1) % CELLS, cell, (cell + 1) % CELLS];
-            let sum: u64 = near
-                .iter()
-                .map(|cell| read_word(&region, from + cell))
-                .sum();
-            write_word(&region, to + cell, sum % 1009);
+            write_next(&region, CELLS, cell, (from, to));
         }
         write_word(&totals, dsm.node(), round as u64);
         let counted = dsm.lock(1).and_then(|()| {
@@ -414,14 +417,7 @@ fn node__killed_with_replicas__is_survived_with_the_result_of_one_machine() {
         }
         leave(&folder, "recovered", dsm.node(), "recovered");
     }
-    let mut expected: Vec<u64> = (0..CELLS).map(|cell| (cell * cell % 97) as u64).collect();
-    for _ in 0..ROUNDS {
-        let next = (0..CELLS).map(|cell| {
-            let before = expected[(cell + CELLS - 1) % CELLS];
-            (before + expected[cell] + expected[(cell + 1) % CELLS]) % 1009
-        });
-        expected = next.collect();
-    }
+    let expected = sequential(CELLS, ROUNDS);
     let found: Vec<u64> = (0..CELLS)
         .map(|cell| read_word(&region, ROUNDS % 2 * CELLS + cell))
         .collect();

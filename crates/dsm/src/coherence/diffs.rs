@@ -6,6 +6,9 @@ use super::region::{PAGE_BYTES, Region, View};
 use kumi_wind::protocol::diff;
 use std::collections::HashMap;
 
+/// Pages whose diffs are sent while those of the next ones are computed.
+pub const PAGES_PER_PUT: usize = 64;
+
 /// Diffs of pages, joined by home as far as they fit a part.
 pub struct Diffs {
     bytes_max: usize,

@@ -1,7 +1,7 @@
 //! The pages of this node: misses, releases and acquires.
 
 use super::counts::{Counters, add};
-use super::diffs::Diffs;
+use super::diffs::{Diffs, PAGES_PER_PUT};
 use super::error::DsmError;
 use super::fabric::{Fabric, Memory, Update};
 use super::holders::Holders;
@@ -18,9 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Longest run of bytes that have not changed which joins two that have.
 const GAP_BYTES_MAX: usize = 64;
-
-/// Pages whose diffs are sent while those of the next ones are computed.
-const PAGES_PER_PUT: usize = 64;
 
 /// The pages of this node.
 pub struct Pages<V> {

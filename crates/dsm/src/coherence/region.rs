@@ -68,6 +68,13 @@ impl View for TrackedMemory {
     }
 }
 
+/// Returns the bytes of a page.
+pub fn page_of(memory: &SharedMemory, page: usize) -> [u8; PAGE_BYTES] {
+    let mut bytes = [0; PAGE_BYTES];
+    memory.read(page * PAGE_BYTES, &mut bytes);
+    bytes
+}
+
 /// Stores the changed ranges of a page in `found`.
 pub fn changes(twin: &[u8; PAGE_BYTES], now: &[u8; PAGE_BYTES], found: &mut Vec<Range<usize>>) {
     let mut masks = [0; PAGE_BYTES / BLOCK_BYTES];
@@ -149,9 +156,8 @@ impl<V: View> Region<V> {
     pub(super) fn add_home_to(&self, refreshes: &mut Refreshes, page: usize) {
         let number = self.first + page as u32;
         if refreshes.is_wanted(number) {
-            let (mut bytes, mut runs) = ([0; PAGE_BYTES], Vec::new());
-            self.view.own().read(page * PAGE_BYTES, &mut bytes);
-            diff::push_run(0, &bytes, &mut runs);
+            let mut runs = Vec::new();
+            diff::push_run(0, &page_of(self.view.own(), page), &mut runs);
             refreshes.add(number, &runs);
         }
     }
@@ -235,8 +241,7 @@ impl<V: View> Region<V> {
 
     /// Notes what others have changed on a locked page that was got as `bytes`.
     pub(super) fn note_got(&self, page: usize, bytes: &[u8]) {
-        let mut before = [0; PAGE_BYTES];
-        self.view.own().read(page * PAGE_BYTES, &mut before);
+        let before = page_of(self.view.own(), page);
         let mut masks = [0; PAGE_BYTES / BLOCK_BYTES];
         differing_bytes(&before, bytes, &mut masks);
         let blocks = masks.iter().enumerate();
@@ -284,18 +289,15 @@ impl<V: View> Region<V> {
 
     /// Makes the twin of a locked page equal to the page.
     pub(super) fn renew_twin(&self, page: usize) {
-        let mut bytes = [0; PAGE_BYTES];
-        self.view.own().read(page * PAGE_BYTES, &mut bytes);
+        let bytes = page_of(self.view.own(), page);
         self.twins.write(page * PAGE_BYTES, &bytes);
     }
 
     /// Calls `changed` with the offset in the region and the bytes of each run in which a locked
     /// page differs from its twin, which has them then. Returns the number of bytes.
     pub(super) fn take_changes(&self, page: usize, mut changed: impl FnMut(u64, &[u8])) -> usize {
-        let (mut now, mut twin) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
         let at = page * PAGE_BYTES;
-        self.view.own().read(at, &mut now);
-        self.twins.read(at, &mut twin);
+        let (now, twin) = (page_of(self.view.own(), page), page_of(&self.twins, page));
         let mut found = Vec::new();
         changes(&twin, &now, &mut found);
         if found.is_empty() {
@@ -337,11 +339,10 @@ impl<V: View> Region<V> {
 
     /// Takes what has arrived for a locked page in.
     pub(super) fn take_arrivals(&self, page: usize, state: u8) {
-        let mut bytes = [0; PAGE_BYTES];
         let at = page * PAGE_BYTES;
         // Nodes that have passed the barrier may send for the next one already. The same bytes go
         // to the copy and the twin, so that they are no changes of this node.
-        self.memory(Memory::Pages).read(at, &mut bytes);
+        let bytes = page_of(self.memory(Memory::Pages), page);
         self.view.own().write(at, &bytes);
         if state & VALID != 0 {
             self.twins.write(at, &bytes);

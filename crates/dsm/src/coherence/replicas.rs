@@ -11,18 +11,15 @@
 //! each node makes the staged pages committed ones, on its own: a node that has not done so when
 //! another one is lost does it in the recovery, if any node has passed the exchange.
 
-use super::diffs::Diffs;
+use super::diffs::{Diffs, PAGES_PER_PUT};
 use super::error::DsmError;
 use super::fabric::{Fabric, Memory};
 use super::holders::Pair;
 use super::pages::Pages;
 use super::progress::Membership;
-use super::region::{PAGE_BYTES, Region, VALID, View, changes};
+use super::region::{PAGE_BYTES, Region, VALID, View, changes, page_of};
 use crate::protocol::{Span, Standing, Updates};
 use std::sync::atomic::Ordering;
-
-/// Pages whose bytes are sent to a replica while those of the next ones are compared.
-const PAGES_PER_PUT: usize = 64;
 
 impl<V: View> Pages<V> {
     /// Sends what nodes have written since the last barrier, in pages whose home this node is, to
@@ -79,9 +76,7 @@ impl<V: View> Pages<V> {
                 };
                 region.touched[page].store(true, Ordering::Relaxed);
                 if region.is_kept_by(page, self.me()) {
-                    let mut bytes = [0; PAGE_BYTES];
-                    from.read(page * PAGE_BYTES, &mut bytes);
-                    committed.write(page * PAGE_BYTES, &bytes);
+                    committed.write(page * PAGE_BYTES, &page_of(from, page));
                 }
             }
         }
@@ -163,11 +158,9 @@ impl<V: View> Pages<V> {
             for pages in pages.collect::<Vec<_>>().chunks(PAGES_PER_PUT) {
                 let mut diffs = Diffs::new(fabric.diff_bytes_max(), Memory::Replica);
                 for page in pages {
-                    let at = page * PAGE_BYTES;
-                    let mut bytes = [0; PAGE_BYTES];
-                    region.view.own().read(at, &mut bytes);
+                    let offset = (page * PAGE_BYTES) as u64;
                     if let Some(replica) = region.replica(*page) {
-                        diffs.push(replica, region.number, at as u64, &bytes);
+                        diffs.push(replica, region.number, offset, &region.committed(*page));
                     }
                 }
                 fabric.start_puts(diffs.parts, &mut puts)?;
@@ -190,9 +183,7 @@ impl<V: View> Pages<V> {
             for page in 0..region.pages() {
                 let is_kept = region.replica(page) == Some(self.me());
                 if is_kept && region.touched[page].load(Ordering::Relaxed) {
-                    let mut bytes = [0; PAGE_BYTES];
-                    staged.read(page * PAGE_BYTES, &mut bytes);
-                    committed.write(page * PAGE_BYTES, &bytes);
+                    committed.write(page * PAGE_BYTES, &page_of(staged, page));
                 }
             }
         }
@@ -217,9 +208,7 @@ impl<V: View> Region<V> {
     fn stage(&self, page: usize, mut changed: impl FnMut(usize, u64, &[u8])) {
         let Some(staged) = &self.staged else { return };
         let at = page * PAGE_BYTES;
-        let (mut now, mut before) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
-        self.view.own().read(at, &mut now);
-        staged.read(at, &mut before);
+        let (now, before) = (page_of(self.view.own(), page), page_of(staged, page));
         staged.write(at, &now);
         let Some(replica) = self.replica(page) else {
             return;
@@ -233,13 +222,9 @@ impl<V: View> Region<V> {
 
     /// Returns the committed bytes of a page.
     fn committed(&self, page: usize) -> [u8; PAGE_BYTES] {
-        let mut bytes = [0; PAGE_BYTES];
-        if let (Some(committed), true) =
-            (&self.committed, self.touched[page].load(Ordering::Relaxed))
-        {
-            committed.read(page * PAGE_BYTES, &mut bytes);
-        }
-        bytes
+        let is_touched = self.touched[page].load(Ordering::Relaxed);
+        let committed = self.committed.as_ref().filter(|_| is_touched);
+        committed.map_or([0; PAGE_BYTES], |committed| page_of(committed, page))
     }
 
     /// Gives the pages that this node keeps their committed bytes, and closes all.
@@ -247,16 +232,12 @@ impl<V: View> Region<V> {
         self.close_all()?;
         for page in 0..self.pages() {
             self.lock(page);
-        }
-        for page in 0..self.pages() {
             if self.is_kept_by(page, me) {
                 let bytes = self.committed(page);
                 let is_used = self.updates == Updates::AtBarriers || self.home(page) == me;
                 let memories = [is_used.then_some(self.view.own()), self.staged.as_ref()];
                 for memory in memories.into_iter().flatten() {
-                    let mut now = [0; PAGE_BYTES];
-                    memory.read(page * PAGE_BYTES, &mut now);
-                    if now != bytes {
+                    if page_of(memory, page) != bytes {
                         memory.write(page * PAGE_BYTES, &bytes);
                     }
                 }

@@ -226,6 +226,22 @@ fn peer__gone_absent_or_with_another_secret__is_an_error_in_time() {
 }
 
 #[test]
+fn disconnect__of_a_peer__takes_back_what_it_still_sends() {
+    let (one, other, peer) = pair();
+    let region = one.register(8).unwrap();
+    one.send_bytes(peer, Class::Ordered, *b"hello").unwrap();
+    let back = other.receive(LIMIT).unwrap().peer;
+    other.put(back, region.place(0), &[1; 8]).unwrap();
+    one.disconnect(peer);
+    // At once: no answer of the peer is awaited.
+    assert!(one.check(peer).is_err());
+    assert!(other.put(back, region.place(0), &[2; 8]).is_err());
+    let mut bytes = [0; 8];
+    region.memory().read(0, &mut bytes);
+    assert_eq!(bytes, [1; 8]);
+}
+
+#[test]
 fn seal__plain_and_encrypted__do_not_understand_each_other() {
     let one = node([1; 32]);
     let mut plain = config([1; 32]);
