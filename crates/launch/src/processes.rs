@@ -152,3 +152,29 @@ impl Drop for Processes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs shell scripts side by side.
+    fn run(on_failure: OnFailure, scripts: &[&str]) -> Exit {
+        let mut processes = Processes::default();
+        for script in scripts {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            processes.start("a script".to_owned(), command).unwrap();
+        }
+        processes.wait(on_failure, || false).unwrap()
+    }
+
+    #[test]
+    fn failure__of_a_process__ends_the_others_or_lets_them_go_on() {
+        let long = "sleep 0.3";
+        assert_eq!(run(OnFailure::End, &["true", long]), Exit(0));
+        assert_eq!(run(OnFailure::End, &["exit 3", "sleep 60"]), Exit(3));
+        assert_eq!(run(OnFailure::KeepGoing, &["kill -9 $$", long]), Exit(0));
+        let all = ["exit 3", "sleep 0.2; exit 4"];
+        assert_eq!(run(OnFailure::KeepGoing, &all), Exit(3));
+    }
+}
