@@ -14,14 +14,6 @@ static size_t smaller(size_t one, size_t other)
     return one < other ? one : other;
 }
 
-void team_sync(const char *call, const struct kumi_shmem_team *team)
-{
-    for (int round = 0; 1ll << round < team->count; round++) {
-        send_letter(call, team, round, NULL, 0);
-        receive_letter(call, team, round, NULL, 0);
-    }
-}
-
 /*
  * Sends bytes to member me + 2^round, and receives as many from me - 2^round, in as many letters as
  * needed.

@@ -142,7 +142,7 @@ PUBLIC int shmem_init_thread(int requested, int *provided)
             job.peers[pe] = kumi_ranks_peer(job.ranks, pe);
     }
     teams_start();
-    job.own_bytes = mail_start(CONTROL_BYTES);
+    job.own_bytes = synchronisation_start(mail_start(CONTROL_BYTES));
     create_segments(job.own_bytes, heap_bytes);
     heap_start(job.heap.base + job.own_bytes, job.heap.bytes - job.own_bytes);
     contexts_start();

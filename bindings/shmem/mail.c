@@ -21,9 +21,6 @@
 
 enum { SLOTS = LETTERS_AHEAD + 1, TEAM_SLOT_BYTES = 1040, PAIR_SLOT_BYTES = 128 };
 
-/* Letters of a generation have numbers below the next one: 10^12 of them. */
-enum { GENERATION_SHIFT = 40 };
-
 struct letter_head {
     uint64_t number;
     uint64_t digest;
@@ -64,8 +61,7 @@ void mail_stop(void)
 void mail_renew(const struct kumi_shmem_team *team)
 {
     for (int round = 0; round < ROUNDS_MAX; round++)
-        team_boxes[team->index][round] =
-            (struct box){team->generation << GENERATION_SHIFT, team->generation << GENERATION_SHIFT};
+        team_boxes[team->index][round] = (struct box){first_number(team), first_number(team)};
 }
 
 static bool is_active_set(const struct kumi_shmem_team *team)
@@ -117,11 +113,7 @@ static struct box *box_of(const struct kumi_shmem_team *team, int round, int pe)
     return is_active_set(team) ? &pair_boxes[pe] : &team_boxes[team->index][round];
 }
 
-/*
- * Writes to a PE's memory: by its kernel, or by a message, which has no answer but an
- * acknowledgement.
- */
-static void post(const char *call, int pe, size_t offset, const void *data, size_t bytes)
+void post(const char *call, int pe, size_t offset, const void *data, size_t bytes)
 {
     char error[256];
     struct kumi_wind_place place = own_place(offset, pe);
@@ -158,7 +150,7 @@ void send_letter(const char *call, const struct kumi_shmem_team *team, int round
     const uint64_t *reads = (const uint64_t *)(job.heap.base + read_word(team, round, to));
     struct waiting waiting = {.call = call, .from = to + 1};
     /* A word of an earlier generation is lower than the first number. */
-    uint64_t base = team->generation << GENERATION_SHIFT;
+    uint64_t base = first_number(team);
     for (;;) {
         uint64_t read = __atomic_load_n(reads, __ATOMIC_ACQUIRE);
         read = read < base ? base : read;

@@ -93,6 +93,7 @@ static shmem_team_t create(const struct kumi_shmem_team *parent, int start, int 
     struct kumi_shmem_team *team = malloc(sizeof *team);
     *team = made;
     mail_renew(team);
+    synchronisation_renew(team);
     return team;
 }
 

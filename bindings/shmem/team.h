@@ -31,6 +31,12 @@ struct kumi_shmem_team *team_of(const char *call, shmem_team_t handle);
 /* Returns the PE's number in the team, or -1. */
 int team_member(const struct kumi_shmem_team *team, int pe);
 
+/* Letters and synchronisations of a generation have numbers below the next one: 10^12 of them. */
+static inline uint64_t first_number(const struct kumi_shmem_team *team)
+{
+    return team->generation << 40;
+}
+
 /* mail.c: bytes of the library's own memory that the boxes take. */
 size_t mail_start(size_t offset);
 void mail_stop(void);
@@ -44,6 +50,11 @@ void mail_renew(const struct kumi_shmem_team *team);
 enum { LETTERS_AHEAD = 3 };
 /* Most bytes of one letter. */
 size_t letter_bytes_max(const struct kumi_shmem_team *team);
+/*
+ * Writes to the library's own memory of a PE: by its kernel, or by a message, which has no answer
+ * but an acknowledgement.
+ */
+void post(const char *call, int pe, size_t offset, const void *data, size_t bytes);
 /* Sends a letter to member me + 2^round. */
 void send_letter(const char *call, const struct kumi_shmem_team *team, int round, const void *data,
                  size_t bytes);
@@ -51,8 +62,13 @@ void send_letter(const char *call, const struct kumi_shmem_team *team, int round
 void receive_letter(const char *call, const struct kumi_shmem_team *team, int round, void *data,
                     size_t bytes);
 
-/* collectives.c */
+/* synchronisation.c: as mail_start and mail_renew, for the words of synchronisations. */
+size_t synchronisation_start(size_t offset);
+void synchronisation_renew(const struct kumi_shmem_team *team);
+/* Waits until all members have called it. */
 void team_sync(const char *call, const struct kumi_shmem_team *team);
+
+/* collectives.c */
 /* All members' blocks of `bytes` bytes, in the members' order. */
 void gather_all(const char *call, const struct kumi_shmem_team *team, void *all, const void *mine,
                 size_t bytes);

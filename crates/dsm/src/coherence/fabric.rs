@@ -88,6 +88,15 @@ pub trait Fabric: Send + Sync {
     /// As [`Self::get`].
     fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError>;
 
+    /// Statement that this thread waits soon.
+    type Expectation<'a>
+    where
+        Self: 'a;
+
+    /// States that this thread sends messages now, and then waits for their answers. The statement
+    /// holds until it is dropped.
+    fn expect_wait(&self) -> Self::Expectation<'_>;
+
     /// Waits until `is_done` returns true. It is called again after each message that was handled.
     ///
     /// # Errors

@@ -147,6 +147,7 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// The nodes made different calls, or one is lost.
     pub fn exchange(&self, call: Call) -> Result<Vec<Vec<u8>>, DsmError> {
         self.fabric.check()?;
+        let _waits = self.fabric.expect_wait();
         self.act(|engine| engine.start_exchange(call))?;
         Ok(self.wait(Engine::take_exchange)??)
     }
@@ -177,11 +178,13 @@ impl<F: Fabric, V: View> Member<F, V> {
         let report = self.pages.take_report();
         let (updates, pushed) = self.pages.take_updates()?;
         self.fabric.push(self.pages.join_updates(&updates))?;
+        let waits = self.fabric.expect_wait();
         self.act(|engine| {
             engine.close_interval(written);
             engine.start_barrier(pushed, report, refreshes.by_node);
         })?;
         let data = self.wait(Engine::take_exchange)??;
+        drop(waits);
         let end = self.engine().end_barrier(&data)?;
         add(&self.pages.counters.barriers, 1);
         let valid = match end.refreshed_by.as_slice() {
@@ -223,8 +226,10 @@ impl<F: Fabric, V: View> Member<F, V> {
     /// This node holds it, or waits for it already; or a node is lost.
     pub fn lock(&self, lock: u32) -> Result<(), DsmError> {
         self.fabric.check()?;
+        let waits = self.fabric.expect_wait();
         self.act(|engine| engine.acquire(lock))??;
         let others = self.wait(|engine| engine.take_grant(lock))?;
+        drop(waits);
         add(&self.pages.counters.locks, 1);
         self.pages
             .invalidate(&self.fabric, &others, &BTreeSet::new())?;

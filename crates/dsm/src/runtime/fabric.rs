@@ -5,7 +5,7 @@ use super::transfers::{self, Kind, Transfer, Transfers, Waiting};
 use crate::coherence::{Diffs, DsmError, EncodedDiff, Fabric, Memory, Update};
 use crate::protocol::{Malformed, Violation};
 use kumi_sys::shared_memory::SharedMemory;
-use kumi_wind::node::Region;
+use kumi_wind::node::{Presence, Region};
 use kumi_wind::protocol::{Lost, Message, Operation};
 use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -467,6 +467,12 @@ impl Fabric for WindFabric {
         let message = Message::through(Class::Ordered, message);
         let sent = self.node.send_without_waiting(peer, message);
         sent.map(drop).map_err(self.failed(to))
+    }
+
+    type Expectation<'a> = Presence<'a>;
+
+    fn expect_wait(&self) -> Presence<'_> {
+        self.node.expect_wait()
     }
 
     fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError> {

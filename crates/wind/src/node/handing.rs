@@ -4,6 +4,9 @@ use super::{Node, Received, Shared, WindError, lock};
 use crate::protocol::{Message, MessageId, PeerId};
 use std::time::Duration;
 
+/// Messages that are handed over in a row, after which their answers are sent.
+const HANDED_PER_SEND: u32 = 32;
+
 /// Function that handles messages.
 pub type Handler = Box<dyn Fn(Received) + Send + Sync>;
 
@@ -54,6 +57,18 @@ fn wake_waiting(shared: &Shared) {
     shared.changed.notify_all();
 }
 
+/// Returns the next message to hand over. Behind the last one, and now and then in a long row, it
+/// sends what the handler has submitted: the answers to many peers, each with its acknowledgement.
+fn next_to_hand(shared: &Shared) -> Option<Received> {
+    let mut state = lock(shared);
+    let next = state.next_message();
+    state.handed = if next.is_some() { state.handed + 1 } else { 0 };
+    if state.handed % HANDED_PER_SEND == 0 {
+        state.transmit(&shared.socket);
+    }
+    next
+}
+
 /// Hands the messages that have arrived to the handler, if there is one. Returns whether there were
 /// any.
 pub(super) fn hand_over(shared: &Shared) -> bool {
@@ -66,8 +81,7 @@ pub(super) fn hand_over(shared: &Shared) -> bool {
         let Ok(turn) = shared.handing.try_lock() else {
             return has_handed;
         };
-        let next = || lock(shared).next_message();
-        while let Some(received) = next() {
+        while let Some(received) = next_to_hand(shared) {
             has_handed = true;
             handler(received);
         }

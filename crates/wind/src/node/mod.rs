@@ -15,6 +15,7 @@ mod waiting;
 pub use handing::Handler;
 pub use regions::Region;
 pub use transfer::{LocalMemory, Transfer};
+pub use waiting::Presence;
 
 use crate::kernel::Client;
 use crate::protocol::diff;
@@ -222,7 +223,7 @@ impl Node {
         if state.actions % ACTIONS_PER_RECEIVE == 0 {
             self.receive_as_present(state);
         }
-        if state.is_worth_sending(peer) {
+        if state.handed == 0 && state.is_worth_sending(peer) {
             self.send_and_ring(state);
         }
     }
@@ -487,31 +488,6 @@ impl Node {
         let bytes = self.wait_result(peer, operation, None)?;
         let word: Option<[u8; 8]> = bytes.try_into().ok();
         Ok(word.map_or(0, u64::from_be_bytes))
-    }
-
-    /// Waits until every message and operation to a peer has arrived.
-    ///
-    /// # Errors
-    /// The peer is lost, or the limit has passed.
-    pub fn flush(&self, peer: PeerId, limit: Option<Duration>) -> Result<(), WindError> {
-        self.drain(peer, 0, limit)
-    }
-
-    /// Waits until at most `bytes` bytes of messages and operations to a peer wait or are in
-    /// flight.
-    ///
-    /// # Errors
-    /// As [`Self::flush`].
-    pub fn drain(
-        &self,
-        peer: PeerId,
-        bytes: u64,
-        limit: Option<Duration>,
-    ) -> Result<(), WindError> {
-        self.wait(limit, |state| {
-            state.check(peer)?;
-            Ok((state.endpoint.unsent_bytes(peer) <= bytes).then_some(()))
-        })
     }
 
     /// Returns the state of the session with a peer, if there is one.

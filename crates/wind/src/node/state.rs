@@ -71,6 +71,9 @@ pub struct State {
     pub in_a_row: u32,
     /// Number of times that something happened for which a program may wait.
     pub changes: u64,
+    /// Messages that have been handed over in a row; 0 while none is. What is submitted meanwhile
+    /// is sent behind the last one.
+    pub handed: u32,
 }
 
 impl State {
@@ -94,6 +97,7 @@ impl State {
             actions: 0,
             in_a_row: 0,
             changes: 0,
+            handed: 0,
         }
     }
 

@@ -4,6 +4,7 @@ use super::waiting::Presence;
 use super::{Node, UNSENT_BYTES_MAX, WindError};
 use crate::protocol::{Atomic, Class, Message, Operation, PeerId, Place};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Most parts of one transfer that are in flight. Parts of 1.3 KB make 2.7 MB, which is more than
 /// a receiver grants (`budget_bytes`).
@@ -293,5 +294,34 @@ impl Node {
             Some(error) => Err(error),
             None => Ok(is_complete),
         }
+    }
+
+    /// Waits until every message and operation to a peer has arrived.
+    ///
+    /// # Errors
+    /// The peer is lost, or the limit has passed.
+    pub fn flush(&self, peer: PeerId, limit: Option<Duration>) -> Result<(), WindError> {
+        self.drain(peer, 0, limit)
+    }
+
+    /// Waits until at most `bytes` bytes of messages and operations to a peer wait or are in
+    /// flight.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn drain(
+        &self,
+        peer: PeerId,
+        bytes: u64,
+        limit: Option<Duration>,
+    ) -> Result<(), WindError> {
+        self.wait(limit, |state| {
+            state.check(peer)?;
+            let is_drained = state.endpoint.unsent_bytes(peer) <= bytes;
+            if !is_drained {
+                state.endpoint.ask_for_held(peer);
+            }
+            Ok(is_drained.then_some(()))
+        })
     }
 }

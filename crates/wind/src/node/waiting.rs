@@ -125,10 +125,10 @@ impl Waiters {
 }
 
 /// A program that waits, or is about to.
-pub(super) struct Presence<'a>(&'a Shared);
+pub struct Presence<'a>(&'a Shared);
 
 impl<'a> Presence<'a> {
-    pub fn new(shared: &'a Shared) -> Self {
+    pub(super) fn new(shared: &'a Shared) -> Self {
         shared.waiters.waiting.fetch_add(1, Ordering::SeqCst);
         shared.waiters.stamp();
         Self(shared)
@@ -169,6 +169,12 @@ impl Drop for Lead<'_> {
 }
 
 impl Node {
+    /// States that this thread waits soon. Until the value is dropped, the node's thread leaves the
+    /// socket to it, and is not woken for the timeouts of what it submits.
+    pub fn expect_wait(&self) -> Presence<'_> {
+        Presence::new(&self.shared)
+    }
+
     /// Receives for a program to which the node's thread leaves the socket: it has a [`Presence`],
     /// or submits or takes much.
     pub(super) fn receive_as_present(&self, state: &mut State) {
@@ -325,12 +331,13 @@ pub fn run(shared: &Shared) {
             let _ = shared.bell.read();
             continue;
         }
-        let mut has_changed = state.turn(&shared.socket);
+        let mut has_changed = state.receive(&shared.socket);
         if shared.handler.get().is_some() && state.has_message() {
             drop(state);
             has_changed |= hand_over(shared);
             state = lock(shared);
         }
+        state.transmit(&shared.socket);
         if has_changed && waiters.followers.load(Ordering::SeqCst) > 0 {
             shared.changed.notify_all();
         }

@@ -50,6 +50,8 @@ struct Sent {
     bytes: u64,
     parts: Vec<Part>,
     is_lost: bool,
+    /// The acknowledgement may be held for an answer, so it measures no round trip.
+    is_held: bool,
 }
 
 /// Result of an acknowledgement or a timeout.
@@ -78,6 +80,8 @@ pub struct Recovery {
     highest: Option<u64>,
     /// Time at which the last packet that elicits an acknowledgement was sent.
     eliciting_at_ns: u64,
+    /// Time for which the peer may hold the acknowledgement of that packet, beyond the usual one.
+    hold_ns: u64,
     probes: u32,
     /// Time of the first packet that asked since the last acknowledgement.
     asked_at_ns: Option<u64>,
@@ -109,6 +113,7 @@ impl Recovery {
             in_flight_bytes: 0,
             highest: None,
             eliciting_at_ns: 0,
+            hold_ns: 0,
             probes: 0,
             asked_at_ns: None,
             margin_eighths: 1,
@@ -161,11 +166,28 @@ impl Recovery {
                 bytes,
                 parts,
                 is_lost: false,
+                is_held: false,
             };
+            self.hold_ns = 0;
             self.packets.push(sent);
         } else {
             self.packets.skip();
         }
+    }
+
+    /// States that the peer may hold the acknowledgement of the packet that was just sent, for
+    /// `hold_ns`.
+    pub fn expect_hold(&mut self, hold_ns: u64) {
+        self.hold_ns = hold_ns;
+        let last = self.packets.next().checked_sub(1);
+        if let Some(sent) = last.and_then(|last| self.packets.get_mut(last)) {
+            sent.is_held = true;
+        }
+    }
+
+    /// Returns whether the peer may hold the acknowledgement of the last packet that elicits one.
+    pub fn is_held(&self) -> bool {
+        self.hold_ns > 0
     }
 
     /// Takes an acknowledgement. `None` for one of a packet that was never sent.
@@ -180,7 +202,7 @@ impl Recovery {
                 let Some(sent) = self.packets.remove(number) else {
                     continue;
                 };
-                if number == highest && !sent.is_lost {
+                if number == highest && !sent.is_lost && !sent.is_held {
                     let rtt_ns = now_ns.saturating_sub(sent.at_ns);
                     self.rtt
                         .sample(rtt_ns, u64::from(ack.delay_us) * 1000, now_ns);
@@ -251,7 +273,8 @@ impl Recovery {
         if self.in_flight_bytes == 0 {
             return None;
         }
-        let timeout_ns = self.rtt.probe_timeout_ns(self.ack_delay_ns);
+        let ack_delay_ns = self.ack_delay_ns + self.hold_ns;
+        let timeout_ns = self.rtt.probe_timeout_ns(ack_delay_ns);
         Some(self.eliciting_at_ns + (timeout_ns << self.probes.min(BACKOFF_MAX)))
     }
 
@@ -278,7 +301,7 @@ impl Recovery {
         self.probes += 1;
         self.counts.probes += 1;
         self.counts.timeouts += u64::from(self.probes == 2);
-        self.eliciting_at_ns = now_ns;
+        (self.eliciting_at_ns, self.hold_ns) = (now_ns, 0);
         let oldest = self.packets.iter().find(|(_, sent)| !sent.is_lost);
         let parts = oldest.map(|(_, sent)| sent.parts.clone());
         (outcome, Some(parts.unwrap_or_default()))

@@ -327,6 +327,10 @@ impl Fabric for Link {
         Ok(())
     }
 
+    type Expectation<'a> = ();
+
+    fn expect_wait(&self) {}
+
     fn wait(&self, is_done: &dyn Fn() -> bool) -> Result<(), DsmError> {
         while !is_done() {
             self.check()?;

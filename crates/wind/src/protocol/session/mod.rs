@@ -1,5 +1,7 @@
 //! A session with one peer: packets, acknowledgements, credit, messages and operations.
 
+mod acknowledgements;
+mod conversation;
 mod path;
 mod requests;
 mod transmit;
@@ -19,21 +21,12 @@ use crate::protocol::wire::{
     ACK_RANGES_MAX, ANSWER_HEAD_BYTES, Ack, Answer, Authenticator, HEADER_BYTES, Header, Malformed,
     Record, Segment, parse_records,
 };
+pub use acknowledgements::ACK_DELAY_STATED_NS;
+use conversation::Conversation;
 use kumi_multilink::secure::{PacketKey, Seal};
 use requests::Served;
 pub use requests::operation_name;
 use std::collections::{BTreeMap, VecDeque};
-
-/// Longest time for which this side holds an acknowledgement, in ns. It is below the least margin
-/// of the loss detection, so a held acknowledgement is no loss.
-pub const ACK_DELAY_NS: u64 = 50_000;
-
-/// Longest time that the peer is told, in ns: a program that was just given something may carry the
-/// acknowledgement with its answer, and the node's thread sends it after 200 µs otherwise.
-pub const ACK_DELAY_STATED_NS: u64 = ACK_DELAY_NS + 200_000;
-
-/// Packets after which an acknowledgement is due at once.
-const ACK_EVERY: u32 = 8;
 
 /// Time without a packet from a peer after which it is asked whether it is still there, in ns.
 /// Programs that end without a word would be remembered for ever.
@@ -144,6 +137,7 @@ pub struct Session {
     receiving: Authenticator,
     received: Ranges,
     highest_at_ns: u64,
+    conversation: Conversation,
     unacked: u32,
     ack_at_ns: Option<u64>,
     is_probe_due: bool,
@@ -201,6 +195,7 @@ impl Session {
             receiving: Authenticator::new(&keys.receiving, seal),
             received: Ranges::default(),
             highest_at_ns: 0,
+            conversation: Conversation::default(),
             unacked: 0,
             ack_at_ns: None,
             is_probe_due: false,
@@ -328,26 +323,6 @@ impl Session {
             self.handle_record(record, regions, now_ns, out)?;
         }
         Ok(())
-    }
-
-    fn note_packet(&mut self, header: &Header, is_new: bool, now_ns: u64) {
-        let highest = self
-            .received
-            .descending()
-            .next()
-            .map_or(0, |range| range.end - 1);
-        if header.number >= highest {
-            self.highest_at_ns = now_ns;
-        }
-        self.unacked += 1;
-        let is_in_order = self.received.count() <= 1 && header.number >= highest;
-        let is_due = header.flags.wants_ack || !is_in_order || !is_new || self.unacked >= ACK_EVERY;
-        let at_ns = if is_due {
-            now_ns
-        } else {
-            now_ns + ACK_DELAY_NS
-        };
-        self.ack_at_ns = Some(self.ack_at_ns.map_or(at_ns, |earlier| earlier.min(at_ns)));
     }
 
     fn handle_record(

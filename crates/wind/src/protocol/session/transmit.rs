@@ -1,8 +1,9 @@
 //! Packets of a session, and their records.
 
 use super::Session;
+use super::conversation::ANSWER_HOLD_NS;
 use crate::protocol::recovery::Part;
-use crate::protocol::wire::{ACK_RANGES_MAX, Ack, Flags, HEADER_BYTES, Header, Kind, Record};
+use crate::protocol::wire::{Flags, HEADER_BYTES, Header, Kind, Record};
 
 /// Bytes that are worth a system call while others are in flight: a dozen datagrams.
 const CALL_BYTES: u64 = 16 << 10;
@@ -52,7 +53,9 @@ impl Session {
         } else {
             CALL_BYTES
         };
-        (in_flight_bytes == 0 && !is_stream)
+        // The acknowledgement of the last packet may be held.
+        let is_nothing_awaited = in_flight_bytes == 0 || self.recovery.is_held();
+        (is_nothing_awaited && !is_stream)
             || (has_room && self.outbox.waiting_bytes() >= call_bytes)
             || now_ns >= self.recovery.eliciting_at_ns() + LONE_NS
     }
@@ -143,10 +146,18 @@ impl Session {
         if has_more && out.len() < full && out.len() + room / PADDED_SHARE >= full {
             out.resize(full, 0);
         }
+        let is_message = |part: &Part| matches!(part, Part::Segment { .. });
+        let is_other = |part: &Part| !matches!(part, Part::Segment { .. } | Part::State);
+        let is_lone = !has_more && self.recovery.in_flight_bytes() == 0;
+        let may_hold_ack = is_lone
+            && parts.iter().any(is_message)
+            && !parts.iter().any(is_other)
+            && self.conversation.on_sent(now_ns);
         let header = Header {
             kind: Kind::Data,
             flags: Flags {
-                wants_ack: !parts.is_empty() && !has_more,
+                wants_ack: !parts.is_empty() && !has_more && !may_hold_ack,
+                may_hold_ack,
                 ..Flags::default()
             },
             receiver: self.remote.index,
@@ -163,6 +174,9 @@ impl Session {
         };
         self.is_in_burst |= !parts.is_empty();
         self.recovery.on_sent(now_ns, bytes, parts);
+        if may_hold_ack {
+            self.recovery.expect_hold(ANSWER_HOLD_NS);
+        }
         true
     }
 
@@ -177,18 +191,6 @@ impl Session {
             self.outbox.announced_bytes = wanted;
         }
         is_new
-    }
-
-    fn emit_ack(&mut self, now_ns: u64, body: &mut Vec<u8>) {
-        let held_us = now_ns.saturating_sub(self.highest_at_ns) / 1000;
-        let ack = Ack {
-            delay_us: u32::try_from(held_us).unwrap_or(u32::MAX),
-            ranges: self.received.descending().take(ACK_RANGES_MAX).collect(),
-        };
-        if !ack.ranges.is_empty() {
-            Record::Ack(ack).emit(body);
-        }
-        (self.ack_at_ns, self.unacked) = (None, 0);
     }
 
     fn emit_state(&mut self, body: &mut Vec<u8>, parts: &mut Vec<Part>) {

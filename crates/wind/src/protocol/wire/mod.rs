@@ -109,6 +109,8 @@ pub struct Header {
 pub struct Flags {
     /// The sender waits for an acknowledgement and has nothing more to send.
     pub wants_ack: bool,
+    /// The sender expects an answer of the program, with which the acknowledgement may come.
+    pub may_hold_ack: bool,
     /// A put that is executed gets no response of its own. Of requests only.
     pub is_quiet: bool,
     /// The response states which of the requests before were executed. Of requests only.
@@ -118,11 +120,13 @@ pub struct Flags {
 const WANTS_ACK: u8 = 1;
 const QUIET: u8 = 2;
 const WANTS_SUMMARY: u8 = 4;
+const MAY_HOLD_ACK: u8 = 8;
 
 impl Flags {
     fn to_byte(self) -> u8 {
         let flag = |is_set: bool, value: u8| if is_set { value } else { 0 };
         flag(self.wants_ack, WANTS_ACK)
+            | flag(self.may_hold_ack, MAY_HOLD_ACK)
             | flag(self.is_quiet, QUIET)
             | flag(self.wants_summary, WANTS_SUMMARY)
     }
@@ -131,6 +135,7 @@ impl Flags {
     fn parse(kind: Kind, byte: u8) -> Result<Self, Malformed> {
         let known = match kind {
             Kind::Request => QUIET | WANTS_SUMMARY,
+            Kind::Data => WANTS_ACK | MAY_HOLD_ACK,
             _ => WANTS_ACK,
         };
         if byte & !known != 0 {
@@ -138,6 +143,7 @@ impl Flags {
         }
         Ok(Self {
             wants_ack: byte & WANTS_ACK != 0,
+            may_hold_ack: byte & MAY_HOLD_ACK != 0,
             is_quiet: byte & QUIET != 0,
             wants_summary: byte & WANTS_SUMMARY != 0,
         })
