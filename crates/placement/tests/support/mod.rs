@@ -271,6 +271,7 @@ pub fn random_operation(rng: &mut fastrand::Rng) -> Operation {
 
 pub fn random_flags(rng: &mut fastrand::Rng) -> Flags {
     Flags {
+        may_hold_ack: false,
         wants_ack: false,
         is_quiet: rng.u8(..4) == 0,
         wants_summary: rng.u8(..4) == 0,

@@ -1,4 +1,4 @@
-//! What waits to be sent, and when it is worth a packet.
+//! Messages and operations that wait to be sent, and the time when they are worth a packet.
 
 use super::Endpoint;
 use super::terms::PeerId;

@@ -1,5 +1,5 @@
-//! Whether the peer's program answers each message: an acknowledgement may wait for the answer
-//! then, and shares its packet.
+//! Messages that the peer's program answers: their acknowledgement may wait for the answer, and
+//! shares its packet.
 //!
 //! ```text
 //!   alone ──► message leaves ──► data arrives within HOLD ──► answered + 1

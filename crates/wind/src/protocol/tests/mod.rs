@@ -1,6 +1,7 @@
 //! Endpoints on a simulated network, under seeds.
 
 mod congestion;
+mod conversation;
 mod history;
 mod path_mtu;
 mod presence;
