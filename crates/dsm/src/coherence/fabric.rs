@@ -73,6 +73,9 @@ pub trait Fabric: Send + Sync {
     /// As [`Self::get`].
     fn push(&self, updates: Vec<Update>) -> Result<(), DsmError>;
 
+    /// Returns whether a message to each node has the updates sooner than [`Self::push`].
+    fn is_message(&self, updates: &[Update]) -> bool;
+
     /// Returns the most bytes of the runs of a diff.
     fn diff_bytes_max(&self) -> usize;
 
@@ -82,11 +85,14 @@ pub trait Fabric: Send + Sync {
     /// A node is lost.
     fn check(&self) -> Result<(), DsmError>;
 
-    /// Sends a message. Messages to a node arrive in order.
+    /// Submits a message, which [`Self::transmit`] sends. Messages to a node arrive in order.
     ///
     /// # Errors
     /// As [`Self::get`].
     fn send(&self, to: usize, message: Vec<u8>) -> Result<(), DsmError>;
+
+    /// Sends what was submitted: messages to one node share datagrams.
+    fn transmit(&self);
 
     /// Statement that this thread waits soon.
     type Expectation<'a>

@@ -71,6 +71,11 @@ impl<F: Fabric, V: View> Member<F, V> {
         self.engine().members().to_vec()
     }
 
+    fn others(&self) -> Vec<usize> {
+        let left = self.left().into_iter();
+        left.filter(|node| *node != self.pages.me()).collect()
+    }
+
     /// Returns the way to the other nodes.
     pub fn fabric(&self) -> &F {
         &self.fabric
@@ -103,6 +108,7 @@ impl<F: Fabric, V: View> Member<F, V> {
                 // A node that is lost does not keep the others from their messages.
                 outcome = outcome.and(self.fabric.send(to, message));
             }
+            self.fabric.transmit();
             drop(turn);
             // A message of a thread that could not take the turn goes out also after a failure.
             if !self.engine().has_transmit() {
@@ -177,7 +183,13 @@ impl<F: Fabric, V: View> Member<F, V> {
         let written = self.pages.flush(&self.fabric, &mut refreshes)?;
         let report = self.pages.take_report();
         let (updates, pushed) = self.pages.take_updates()?;
-        self.fabric.push(self.pages.join_updates(&updates))?;
+        let joined = self.pages.join_updates(&updates);
+        if self.fabric.is_message(&joined) {
+            let others = self.others();
+            self.pages.add_updates(&joined, &others, &mut refreshes);
+        } else {
+            self.fabric.push(joined)?;
+        }
         let waits = self.fabric.expect_wait();
         self.act(|engine| {
             engine.close_interval(written);
@@ -187,14 +199,15 @@ impl<F: Fabric, V: View> Member<F, V> {
         drop(waits);
         let end = self.engine().end_barrier(&data)?;
         add(&self.pages.counters.barriers, 1);
+        let contended = self.pages.note_contended(&end.pushed);
         let valid = match end.refreshed_by.as_slice() {
             [] => BTreeSet::new(),
             nodes => {
                 let refreshes = self.wait(|engine| engine.take_refreshes(nodes))?;
+                self.pages.receive_updates(&refreshes, &contended)?;
                 self.pages.refresh(refreshes, &end.all)?
             }
         };
-        let contended = self.pages.note_contended(&end.pushed);
         if !contended.is_empty() {
             // Gaps of one node may have come over changes of another one, which are sent again.
             self.fabric

@@ -33,6 +33,7 @@ mod sharing;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod updates;
 
 pub use counts::Counts;
 pub use diffs::Diffs;

@@ -3,7 +3,7 @@
 use super::counts::{Counters, add};
 use super::diffs::{Diffs, PAGES_PER_PUT};
 use super::error::DsmError;
-use super::fabric::{Fabric, Memory, Update};
+use super::fabric::{Fabric, Memory};
 use super::holders::Holders;
 use super::progress::Progress;
 use super::refreshes::Refreshes;
@@ -16,13 +16,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Longest run of bytes that have not changed which joins two that have.
-const GAP_BYTES_MAX: usize = 64;
-
 /// The pages of this node.
 pub struct Pages<V> {
     me: usize,
-    nodes: usize,
+    pub(super) nodes: usize,
     regions: RwLock<Vec<Arc<Region<V>>>>,
     pub holders: Arc<Holders>,
     progress: Mutex<Progress>,
@@ -215,135 +212,6 @@ impl<V: View> Pages<V> {
             region.unlock(page, state);
         }
         outcome
-    }
-
-    /// Returns the bytes that this node sends to all others, and the pages that have them. They
-    /// count as sent.
-    pub fn take_updates(&self) -> Result<(Vec<Update>, Vec<Span>), DsmError> {
-        let (mut updates, mut pages) = (Vec::new(), Vec::new());
-        for region in self.regions_with(Updates::AtBarriers) {
-            let mut runs = Vec::new();
-            let taken = region.view.take_written(0..region.pages(), &mut runs);
-            taken.map_err(DsmError::memory)?;
-            for page in region.with_suspects(runs, 0..region.pages()) {
-                let state = region.lock(page);
-                // A page that was never open has no twin yet.
-                let changed_bytes = match state & VALID {
-                    0 => 0,
-                    _ => region.take_update(page, &mut updates),
-                };
-                region.unlock(page, state);
-                if changed_bytes > 0 {
-                    spans::push(&mut pages, region.first + page as u32);
-                    add(&self.counters.diffed_pages, 1);
-                    add(&self.counters.changed_bytes, changed_bytes);
-                    add(
-                        &self.counters.pushed_bytes,
-                        changed_bytes * (self.nodes - 1),
-                    );
-                }
-            }
-        }
-        Ok((updates, pages))
-    }
-
-    /// Joins updates with short gaps of bytes that have not changed, so that numbers that change in
-    /// a few of their bytes are one run. Pages that several nodes have written before are left out:
-    /// the gaps may have changes of others. If a page turns out to be one,
-    /// [`Self::note_contended`] returns it.
-    pub fn join_updates(&self, updates: &[Update]) -> Vec<Update> {
-        let regions = self.regions();
-        let mut joined: Vec<Update> = Vec::new();
-        for update in updates {
-            let region = &regions[update.region];
-            let gap = joined.last().and_then(|last| {
-                let end = last.offset as usize + last.bytes.len();
-                let gap = (update.offset as usize).checked_sub(end)?;
-                let mut pages = end / PAGE_BYTES..(end + gap).div_ceil(PAGE_BYTES);
-                let is_contended = |page: usize| region.contended[page].load(Ordering::Relaxed);
-                let is_joined = last.region == update.region
-                    && gap <= GAP_BYTES_MAX
-                    && !pages.any(is_contended);
-                is_joined.then_some((end, gap))
-            });
-            match (gap, joined.last_mut()) {
-                (Some((end, gap)), Some(last)) => {
-                    let at = last.bytes.len();
-                    last.bytes.resize(at + gap, 0);
-                    region.twins.read(end, &mut last.bytes[at..]);
-                    last.bytes.extend_from_slice(&update.bytes);
-                }
-                _ => joined.push(update.clone()),
-            }
-        }
-        joined
-    }
-
-    /// Returns the pages among those that nodes sent before a barrier which several have sent, and
-    /// which were not known as such. They are known then.
-    pub fn note_contended(&self, pushed: &[Written]) -> Vec<Span> {
-        let mut found = Vec::new();
-        for region in self.regions_with(Updates::AtBarriers) {
-            let mut pages: Vec<usize> = pushed
-                .iter()
-                .flat_map(|written| region.local(&written.pages))
-                .collect();
-            pages.sort_unstable();
-            let several = pages.windows(2).filter(|pair| pair[0] == pair[1]);
-            let mut several: Vec<usize> = several.map(|pair| pair[0]).collect();
-            several.dedup();
-            for page in several {
-                if !region.contended[page].swap(true, Ordering::Relaxed) {
-                    spans::push(&mut found, region.first + page as u32);
-                }
-            }
-        }
-        found
-    }
-
-    /// Returns the parts of updates that are in the pages. This node's own arrivals have them too.
-    pub fn updates_in(&self, updates: &[Update], pages: &[Span]) -> Vec<Update> {
-        let regions = self.regions();
-        let mut parts = Vec::new();
-        for update in updates {
-            let region = &regions[update.region];
-            let (start, end) = (
-                update.offset as usize,
-                update.offset as usize + update.bytes.len(),
-            );
-            for run in region.local_runs(pages) {
-                let from = start.max(run.start * PAGE_BYTES);
-                let to = end.min(run.end * PAGE_BYTES);
-                if from >= to {
-                    continue;
-                }
-                let bytes = &update.bytes[from - start..to - start];
-                region.memory(Memory::Pages).write(from, bytes);
-                parts.push(Update {
-                    region: update.region,
-                    offset: from as u64,
-                    bytes: bytes.to_vec(),
-                });
-            }
-        }
-        parts
-    }
-
-    /// Takes in what others have sent to pages of this node. It has written nothing since it took
-    /// its own updates.
-    pub fn end_updates(&self, pushed: &[Written]) {
-        let pushed = pushed
-            .iter()
-            .filter(|written| usize::from(written.writer) != self.me);
-        for Written { pages, .. } in pushed {
-            for region in self.regions_with(Updates::AtBarriers) {
-                for page in region.local(pages) {
-                    let state = region.lock(page);
-                    region.take_arrivals(page, state);
-                    region.unlock(page, state);
-                }
-            }
-        }
     }
 
     /// Closes pages that others have written, but for `valid` ones. What this node has written to

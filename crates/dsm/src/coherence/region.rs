@@ -83,6 +83,23 @@ pub fn changes(twin: &[u8; PAGE_BYTES], now: &[u8; PAGE_BYTES], found: &mut Vec<
     diff::for_each_range(masks, |range| diff::extend(found, range));
 }
 
+/// Calls `write` with the offset in a page and the bytes of each of its runs.
+pub(super) fn write_runs(
+    runs: &PageRuns,
+    mut write: impl FnMut(usize, &[u8]),
+) -> Result<(), DsmError> {
+    for run in diff::runs(runs) {
+        let run = run.ok().filter(|(at, bytes)| {
+            let end = (*at as usize).checked_add(bytes.len());
+            end.is_some_and(|end| end <= PAGE_BYTES)
+        });
+        let malformed = || Violation::from(Malformed(runs.len()));
+        let (at, bytes) = run.ok_or_else(malformed)?;
+        write(at as usize, bytes);
+    }
+    Ok(())
+}
+
 /// Memory of a region beside the program's view and its copy. All are zeros, as many bytes.
 pub struct Copies {
     /// Pages as they were when they were got, or last sent.
@@ -362,7 +379,11 @@ impl<V: View> Region<V> {
             self.unlock(page, state);
             return Ok(false);
         }
-        let written = self.write_runs(page, runs);
+        let at = page * PAGE_BYTES;
+        let written = write_runs(runs, |offset, bytes| {
+            self.view.own().write(at + offset, bytes);
+            self.twins.write(at + offset, bytes);
+        });
         let is_pinned = self.pinned[page].load(Ordering::Relaxed);
         let is_watched = !is_pinned && written.is_ok() && self.subscriptions.on_refresh(page);
         let closed = match is_watched {
@@ -371,20 +392,5 @@ impl<V: View> Region<V> {
         };
         self.unlock(page, state);
         written.and(closed).map(|()| true)
-    }
-
-    fn write_runs(&self, page: usize, runs: &PageRuns) -> Result<(), DsmError> {
-        for run in diff::runs(runs) {
-            let run = run.ok().filter(|(at, bytes)| {
-                let end = (*at as usize).checked_add(bytes.len());
-                end.is_some_and(|end| end <= PAGE_BYTES)
-            });
-            let malformed = || Violation::from(Malformed(runs.len()));
-            let (at, bytes) = run.ok_or_else(malformed)?;
-            let at = page * PAGE_BYTES + at as usize;
-            self.view.own().write(at, bytes);
-            self.twins.write(at, bytes);
-        }
-        Ok(())
     }
 }

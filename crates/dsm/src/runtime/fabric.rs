@@ -30,6 +30,11 @@ const SIGN_OF_LIFE: [u8; 0] = [];
 /// Shortest update that goes to all nodes as one put. Shorter ones share datagrams with others.
 const LONG_BYTES: usize = 4 << 10;
 
+/// Most bytes of updates that go to each node with the messages of an exchange: of updates shorter
+/// than [`LONG_BYTES`], and of any, counted once for each receiver.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+const MESSAGES_BYTES_MAX: usize = 48 << 10;
+
 /// Wind's node, with the names of the other nodes of the job.
 pub struct WindFabric {
     node: Node,
@@ -457,6 +462,14 @@ impl Fabric for WindFabric {
         self.finish_puts(puts)
     }
 
+    fn is_message(&self, updates: &[Update]) -> bool {
+        let total_bytes: usize = updates.iter().map(|update| update.bytes.len()).sum();
+        let is_short = |update: &Update| update.bytes.len() < LONG_BYTES;
+        self.by_messages.is_none()
+            && (total_bytes <= MESSAGE_BYTES_MAX && updates.iter().all(is_short)
+                || total_bytes * self.others().len() <= MESSAGES_BYTES_MAX)
+    }
+
     fn diff_bytes_max(&self) -> usize {
         self.node.operation_bytes_max()
     }
@@ -465,8 +478,12 @@ impl Fabric for WindFabric {
         debug_assert!(!message.is_empty(), "an empty message is a sign of life");
         let peer = self.peer(to)?;
         let message = Message::through(Class::Ordered, message);
-        let sent = self.node.send_without_waiting(peer, message);
+        let sent = self.node.submit(peer, message);
         sent.map(drop).map_err(self.failed(to))
+    }
+
+    fn transmit(&self) {
+        self.node.send_waiting();
     }
 
     type Expectation<'a> = Presence<'a>;

@@ -21,21 +21,16 @@ impl Node {
         hand_over(&self.shared);
     }
 
-    /// Sends a message from a handler: it never waits, however much waits for the peer. A handler
-    /// that waited on the thread that receives would wait for itself.
+    /// Submits a message, which [`Self::send_waiting`] sends. It never waits, however much waits
+    /// for the peer: a handler that waited on the thread that receives would wait for itself.
     ///
     /// # Errors
     /// The message is invalid, or the peer is lost.
-    pub fn send_without_waiting(
-        &self,
-        peer: PeerId,
-        message: Message,
-    ) -> Result<MessageId, WindError> {
+    pub fn submit(&self, peer: PeerId, message: Message) -> Result<MessageId, WindError> {
         let mut state = self.state();
         state.check(peer)?;
-        let sent = state.endpoint.send(peer, message)?;
-        self.send_submitted(&mut state, peer);
-        Ok(sent)
+        state.actions += 1;
+        Ok(state.endpoint.send(peer, message)?)
     }
 
     /// Waits until `is_done` returns true, which is called after each arrival, with the node

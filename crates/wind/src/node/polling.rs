@@ -52,9 +52,13 @@ impl Node {
         }
     }
 
-    /// Sends what waits to share a datagram with later messages.
+    /// Sends what was submitted, or waits to share a datagram with later messages. In a handler it
+    /// does nothing: that is sent behind the last message that is handed over.
     pub fn send_waiting(&self) {
-        self.act(|_| ());
+        let mut state = self.state();
+        if state.handed == 0 {
+            self.send_and_ring(&mut state);
+        }
     }
 
     /// Returns the next message that has arrived, and receives nothing.

@@ -101,6 +101,7 @@ pub struct Link {
     world: Arc<World>,
     me: usize,
     diff_bytes_max: usize,
+    message_bytes_max: usize,
 }
 
 impl World {
@@ -311,6 +312,11 @@ impl Fabric for Link {
         outcome
     }
 
+    fn is_message(&self, updates: &[Update]) -> bool {
+        let total_bytes: usize = updates.iter().map(|update| update.bytes.len()).sum();
+        total_bytes <= self.message_bytes_max
+    }
+
     fn diff_bytes_max(&self) -> usize {
         self.diff_bytes_max
     }
@@ -326,6 +332,8 @@ impl Fabric for Link {
         schedule.links[self.me][to].push_back(message);
         Ok(())
     }
+
+    fn transmit(&self) {}
 
     type Expectation<'a> = ();
 
@@ -439,6 +447,7 @@ pub fn run(
     let has_replicas = losses > 0;
     let mut rng = fastrand::Rng::with_seed(seed);
     let diff_bytes_max = rng.usize(8..1400);
+    let message_bytes_max = rng.usize(..2000);
     let world = Arc::new(World {
         schedule: Mutex::new(Schedule {
             turn: Some(0),
@@ -462,6 +471,7 @@ pub fn run(
             world: Arc::clone(&world),
             me,
             diff_bytes_max,
+            message_bytes_max,
         };
         let member = Arc::new(Member::new(link, me, nodes));
         if has_replicas {
