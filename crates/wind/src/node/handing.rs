@@ -19,6 +19,7 @@ impl Node {
     pub fn hand_messages_to(&self, handler: Handler) {
         let _ = self.shared.handler.set(handler);
         hand_over(&self.shared);
+        self.send_waiting();
     }
 
     /// Submits a message, which [`Self::send_waiting`] sends. It never waits, however much waits
@@ -59,7 +60,7 @@ fn next_to_hand(shared: &Shared) -> Option<Received> {
     let next = state.next_message();
     state.handed = if next.is_some() { state.handed + 1 } else { 0 };
     if state.handed % HANDED_PER_SEND == 0 {
-        state.transmit(&shared.socket);
+        state.transmit_all(&shared.socket);
     }
     next
 }

@@ -229,8 +229,8 @@ impl Node {
     }
 
     fn send_and_ring(&self, state: &mut State) {
-        state.transmit(&self.shared.socket);
-        if state.has_earlier_timeout() {
+        state.transmit_all(&self.shared.socket);
+        if state.has_unsent || state.has_earlier_timeout() {
             waiting::ring(&self.shared);
         }
     }

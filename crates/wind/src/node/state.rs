@@ -26,6 +26,9 @@ const RECEIVED_MAX: usize = 8;
 /// Most system calls of one turn in each direction, so that the lock is free again soon.
 const TURN_CALLS_MAX: usize = 16;
 
+/// Most turns in a row for what was submitted for many peers.
+const TURNS_MAX: usize = 8;
+
 /// Time after something was taken in which nothing is sent by itself: the program's answer carries
 /// the acknowledgement. An MPI library returns to its program, and sends, within 5 µs.
 const ANSWER: Duration = Duration::from_micros(10);
@@ -71,6 +74,8 @@ pub struct State {
     pub in_a_row: u32,
     /// Number of times that something happened for which a program may wait.
     pub changes: u64,
+    /// The last transmission has left something.
+    pub has_unsent: bool,
     /// Messages that have been handed over in a row; 0 while none is. What is submitted meanwhile
     /// is sent behind the last one.
     pub handed: u32,
@@ -97,6 +102,7 @@ impl State {
             actions: 0,
             in_a_row: 0,
             changes: 0,
+            has_unsent: false,
             handed: 0,
         }
     }
@@ -311,8 +317,10 @@ impl State {
         self.taken_ns.is_some()
     }
 
-    /// Sends what the endpoint has to send, in batches of datagrams to one peer.
+    /// Sends what the endpoint has to send, in batches of datagrams to one peer. What is more than
+    /// a turn's is left, and due at once.
     pub fn transmit(&mut self, socket: &LinkSocket) {
+        self.has_unsent = false;
         for _ in 0..TURN_CALLS_MAX {
             let now_ns = self.now_ns();
             let Some((target, segment_bytes)) = self.fill_batch(now_ns) else {
@@ -320,6 +328,17 @@ impl State {
             };
             // A datagram that the socket refuses is lost, as in the network.
             let _ = socket.send(&self.batch, segment_bytes, target);
+        }
+        self.has_unsent = true;
+    }
+
+    /// Sends what was submitted for many peers.
+    pub fn transmit_all(&mut self, socket: &LinkSocket) {
+        self.transmit(socket);
+        for _ in 1..TURNS_MAX {
+            if self.has_unsent {
+                self.transmit(socket);
+            }
         }
     }
 
@@ -361,6 +380,9 @@ impl State {
 
     /// Returns the time to the next timeout, and notes it as that for which the thread waits.
     pub fn time_to_timeout(&mut self) -> Option<Duration> {
+        if self.has_unsent {
+            return Some(Duration::ZERO);
+        }
         self.awaited_ns = self.endpoint.timeout_ns();
         let left_ns = self.awaited_ns?.saturating_sub(self.now_ns());
         Some(Duration::from_nanos(left_ns))

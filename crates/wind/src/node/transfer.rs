@@ -318,8 +318,8 @@ impl Node {
         self.wait(limit, |state| {
             state.check(peer)?;
             let is_drained = state.endpoint.unsent_bytes(peer) <= bytes;
-            if !is_drained {
-                state.endpoint.ask_for_held(peer);
+            if !is_drained && state.endpoint.ask_for_held(peer) {
+                state.transmit(&self.shared.socket);
             }
             Ok(is_drained.then_some(()))
         })

@@ -61,6 +61,8 @@ pub struct Waiters {
     is_parked: AtomicBool,
     /// The leader sleeps on the socket.
     is_asleep: AtomicBool,
+    /// A timeout has become earlier, which a program that waits handles.
+    has_unrung: AtomicBool,
 }
 
 impl Waiters {
@@ -76,6 +78,7 @@ impl Waiters {
             is_receiving: AtomicBool::new(false),
             is_parked: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
+            has_unrung: AtomicBool::new(false),
         }
     }
 
@@ -140,7 +143,10 @@ impl Drop for Presence<'_> {
         let waiters = &self.0.waiters;
         waiters.stamp();
         waiters.waiting.fetch_sub(1, Ordering::SeqCst);
-        if waiters.is_parked.load(Ordering::SeqCst) {
+        // The thread may sleep on the socket until a later timeout.
+        let is_late = waiters.has_unrung.swap(false, Ordering::SeqCst)
+            && waiters.is_receiving.load(Ordering::SeqCst);
+        if is_late || waiters.is_parked.load(Ordering::SeqCst) {
             let _ = self.0.bell.write(1);
         }
     }
@@ -241,7 +247,9 @@ impl Node {
                 shared.changed.notify_all();
             }
             if let Some(value) = poll(&mut state)? {
-                if !state.is_answered_soon(shared.waiters.now_ns()) || state.endpoint.is_awaited() {
+                let is_answered_soon = state.is_answered_soon(shared.waiters.now_ns());
+                let is_awaited = state.has_unsent || state.endpoint.is_awaited();
+                if is_awaited || !is_answered_soon {
                     state.transmit(&shared.socket);
                 }
                 return Ok(value);
@@ -278,6 +286,8 @@ pub fn ring(shared: &Shared) {
         let _ = shared.call.write(1);
     } else if shared.waiters.waiting.load(Ordering::SeqCst) == 0 {
         let _ = shared.bell.write(1);
+    } else {
+        shared.waiters.has_unrung.store(true, Ordering::SeqCst);
     }
 }
 

@@ -197,6 +197,7 @@ impl Recovery {
             return None;
         }
         let mut outcome = Outcome::default();
+        self.rtt.begin_ack();
         for range in &ack.ranges {
             for number in self.packets.clip(range) {
                 let Some(sent) = self.packets.remove(number) else {

@@ -20,6 +20,7 @@ pub struct Rtt {
     period: u64,
     period_began_ns: u64,
     now_ns: u64,
+    has_sample: bool,
 }
 
 impl Rtt {
@@ -35,6 +36,7 @@ impl Rtt {
             period: 0,
             period_began_ns: 0,
             now_ns: 0,
+            has_sample: false,
         }
     }
 
@@ -50,6 +52,7 @@ impl Rtt {
             self.period_began_ns = now_ns;
         }
         self.now_ns = now_ns;
+        self.has_sample = true;
         self.minimums_ns[0] = self.minimums_ns[0].min(rtt_ns.max(1));
         // The delay is the receiver's claim. It must not make a sample shorter than the minimum.
         let net_ns = rtt_ns
@@ -63,6 +66,16 @@ impl Rtt {
         }
         self.variation_ns = (3 * self.variation_ns + self.smoothed_ns.abs_diff(net_ns)) / 4;
         self.smoothed_ns = (7 * self.smoothed_ns + net_ns) / 8;
+    }
+
+    /// Begins an acknowledgement, which may bring a sample.
+    pub fn begin_ack(&mut self) {
+        self.has_sample = false;
+    }
+
+    /// Returns the sample of the last acknowledgement, in ns, if it had one.
+    pub fn sample_ns(&self) -> Option<u64> {
+        self.has_sample.then_some(self.latest_ns)
     }
 
     /// Returns the smoothed round trip, in ns.

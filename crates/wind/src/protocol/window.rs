@@ -122,7 +122,8 @@ impl Window {
         rtt: &Rtt,
         is_limited: bool,
     ) {
-        self.round.rtt_ns = self.round.rtt_ns.min(rtt.latest_ns());
+        let sample_ns = rtt.sample_ns().unwrap_or(u64::MAX);
+        self.round.rtt_ns = self.round.rtt_ns.min(sample_ns);
         self.round.acked_bytes += acked_bytes;
         if self.is_slow_start() && is_limited {
             let queue_ns = self.round.rtt_ns.saturating_sub(rtt.min_ns());
@@ -130,7 +131,8 @@ impl Window {
                 self.grow(acked_bytes);
             }
         }
-        if highest >= self.round.end {
+        // A round without a sample says nothing about the queue, so it goes on.
+        if highest >= self.round.end && self.round.rtt_ns < u64::MAX {
             self.end_round(next, rtt, is_limited);
         }
     }

@@ -50,6 +50,8 @@ pub struct Endpoint<A> {
     pressure: Pressure,
     wanting: BTreeSet<PeerId>,
     ready: VecDeque<PeerId>,
+    /// Datagrams of the peer whose turn it is.
+    turn_datagrams: u32,
     timers: BTreeSet<(u64, PeerId)>,
     /// Events other than messages.
     notices: VecDeque<Event>,
@@ -63,6 +65,9 @@ pub struct Endpoint<A> {
     /// Time up to which Inits have used their share of the processor, in ns.
     inits_paid_ns: u64,
 }
+
+/// Most datagrams of a peer before it is the turn of the next one.
+const TURN_DATAGRAMS_MAX: u32 = 16;
 
 /// Most answers to unknown packets that wait.
 const UNKNOWN_MAX: usize = 64;
@@ -86,6 +91,7 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             budget,
             wanting: BTreeSet::new(),
             ready: VecDeque::new(),
+            turn_datagrams: 0,
             timers: BTreeSet::new(),
             notices: VecDeque::new(),
             messages: VecDeque::new(),
@@ -456,6 +462,15 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         }
     }
 
+    /// Lets the peer that was just served send more before the others, so that its datagrams share
+    /// system calls, up to a number of them.
+    fn keep_turn(&mut self, id: PeerId) {
+        self.turn_datagrams += 1;
+        if self.turn_datagrams % TURN_DATAGRAMS_MAX != 0 && self.ready.back() == Some(&id) {
+            self.ready.rotate_right(1);
+        }
+    }
+
     fn set_timer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
@@ -559,8 +574,10 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
             let address = peer.address;
             if peer.poll_transmit(now_ns, out) {
                 self.touch(id);
+                self.keep_turn(id);
                 return Some(address);
             }
+            self.turn_datagrams = 0;
             self.set_timer(id);
         }
         None

@@ -32,13 +32,14 @@ impl<A: Copy + Eq + Hash + std::fmt::Debug> Endpoint<A> {
         }
     }
 
-    /// Asks a peer for the acknowledgement that it may hold.
-    pub fn ask_for_held(&mut self, peer: PeerId) {
+    /// Asks a peer for the acknowledgement that it may hold. Returns whether there is one.
+    pub fn ask_for_held(&mut self, peer: PeerId) -> bool {
         let known = self.peers.get_mut(&peer);
-        if let Some(session) = known.and_then(|peer| peer.session.as_mut()) {
-            if session.ask_for_held() {
-                self.mark_ready(peer);
-            }
+        let session = known.and_then(|peer| peer.session.as_mut());
+        let is_held = session.is_some_and(|session| session.ask_for_held());
+        if is_held {
+            self.mark_ready(peer);
         }
+        is_held
     }
 }

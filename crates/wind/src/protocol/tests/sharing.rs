@@ -81,3 +81,24 @@ fn short_messages__beyond_the_credit__are_announced_together() {
     // 31 messages of the first grant, and 250 kB in steps of 64.
     assert!(datagrams < 40, "{datagrams} datagrams");
 }
+
+/// One datagram of each peer in turn would need a system call each.
+#[test]
+fn datagrams__for_several_peers__leave_in_rows_of_one_peer() {
+    let mut world = World::new(4, 6, Faults::NONE, |_| {});
+    let peers: Vec<_> = (1..4)
+        .map(|index| world.endpoints[0].connect(index, 0).unwrap())
+        .collect();
+    world.run_until(world.now_ns + 100 * MS, |_, _, _| false);
+    for peer in &peers {
+        let message = plain(Class::Ordered, vec![1; 10_000]);
+        world.endpoints[0].send(*peer, message).unwrap();
+    }
+    let (mut targets, mut out) = (Vec::new(), Vec::new());
+    while let Some(target) = world.endpoints[0].poll_transmit(world.now_ns, &mut out) {
+        targets.push(target);
+    }
+    assert!(targets.len() >= 3 * 4, "{targets:?}");
+    targets.dedup();
+    assert_eq!(targets.len(), 3, "{targets:?}");
+}
