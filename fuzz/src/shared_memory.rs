@@ -3,7 +3,7 @@
 
 use crate::choices::Choices;
 use crate::frames::mutate;
-use kumi_dsm::protocol::{Engine, Report, Span};
+use kumi_dsm::protocol::{Engine, Report, Span, UpdateWay};
 
 const STEPS_MAX: u32 = 800;
 /// Most messages that are kept for repetitions.
@@ -44,7 +44,9 @@ fn call(node: &mut Node, nodes: usize, choices: &mut Choices) {
             };
             let other = choices.usize(..nodes) as u16;
             let refreshes = [(other, vec![(choices.u32(..PAGES), vec![0; 9])])].into();
-            node.engine.start_barrier(spans(choices), report, refreshes);
+            let ways = [UpdateWay::Before, UpdateWay::Messages, UpdateWay::Behind];
+            let updates = (spans(choices), ways[choices.usize(..ways.len())]);
+            node.engine.start_barrier(updates, report, refreshes);
             (node.is_calling, node.is_barrier) = (true, true);
         }
         1 => node.engine.close_interval(spans(choices)),

@@ -71,10 +71,13 @@ pub trait Fabric: Send + Sync {
     ///
     /// # Errors
     /// As [`Self::get`].
-    fn push(&self, updates: Vec<Update>) -> Result<(), DsmError>;
+    fn push(&self, updates: &[Update]) -> Result<(), DsmError>;
 
     /// Returns whether a message to each node has the updates sooner than [`Self::push`].
     fn is_message(&self, updates: &[Update]) -> bool;
+
+    /// Notes that all nodes have the updates about which [`Self::is_message`] was asked last.
+    fn end_exchange(&self) {}
 
     /// Returns the most bytes of the runs of a diff.
     fn diff_bytes_max(&self) -> usize;

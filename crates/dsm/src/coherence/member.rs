@@ -8,7 +8,7 @@ use super::pages::Pages;
 use super::progress::Membership;
 use super::refreshes::Refreshes;
 use super::region::{Copies, Region, View};
-use crate::protocol::{Call, Engine, Placement, Span, Standing, Updates, Violation};
+use crate::protocol::{Call, Engine, Placement, Span, Standing, UpdateWay, Updates, Violation};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,8 @@ pub struct Member<F, V> {
     has_replicas: AtomicBool,
     /// Pages are pinned, or were.
     has_pins: AtomicBool,
+    /// Nodes have sent updates by messages at the last barrier.
+    has_message_updates: AtomicBool,
 }
 
 /// Outcome of a recovery. All nodes that are left have the same.
@@ -51,6 +53,7 @@ impl<F: Fabric, V: View> Member<F, V> {
             pages: Pages::new(me, nodes),
             has_replicas: AtomicBool::new(false),
             has_pins: AtomicBool::new(false),
+            has_message_updates: AtomicBool::new(false),
         }
     }
 
@@ -184,16 +187,24 @@ impl<F: Fabric, V: View> Member<F, V> {
         let report = self.pages.take_report();
         let (updates, pushed) = self.pages.take_updates()?;
         let joined = self.pages.join_updates(&updates);
-        if self.fabric.is_message(&joined) {
-            let others = self.others();
-            self.pages.add_updates(&joined, &others, &mut refreshes);
-        } else {
-            self.fabric.push(joined)?;
+        let way = match joined.as_slice() {
+            [] => UpdateWay::Before,
+            joined if self.fabric.is_message(joined) => UpdateWay::Messages,
+            _ if self.has_message_updates.load(Ordering::Relaxed) => UpdateWay::Behind,
+            _ => UpdateWay::Before,
+        };
+        match way {
+            UpdateWay::Before => self.fabric.push(&joined)?,
+            UpdateWay::Messages => {
+                let others = self.others();
+                self.pages.add_updates(&joined, &others, &mut refreshes);
+            }
+            UpdateWay::Behind => {}
         }
         let waits = self.fabric.expect_wait();
         self.act(|engine| {
             engine.close_interval(written);
-            engine.start_barrier(pushed, report, refreshes.by_node);
+            engine.start_barrier((pushed, way), report, refreshes.by_node);
         })?;
         let data = self.wait(Engine::take_exchange)??;
         drop(waits);
@@ -208,10 +219,22 @@ impl<F: Fabric, V: View> Member<F, V> {
                 self.pages.refresh(refreshes, &end.all)?
             }
         };
+        self.has_message_updates
+            .store(end.has_messages, Ordering::Relaxed);
+        if end.has_puts_behind {
+            if way == UpdateWay::Behind {
+                self.fabric.push(&joined)?;
+            }
+            self.exchange(Call {
+                text: "barrier, put".to_owned(),
+                data: Vec::new(),
+            })?;
+        }
+        self.fabric.end_exchange();
         if !contended.is_empty() {
             // Gaps of one node may have come over changes of another one, which are sent again.
-            self.fabric
-                .push(self.pages.updates_in(&updates, &contended))?;
+            let exact = self.pages.updates_in(&updates, &contended);
+            self.fabric.push(&exact)?;
             self.exchange(Call {
                 text: "barrier, sent again".to_owned(),
                 data: Vec::new(),

@@ -7,7 +7,7 @@ use super::intervals::{Interval, Intervals, Written};
 use super::locks::{Locks, Step};
 use super::spans::Span;
 use super::subscribers::Subscribers;
-use super::wire::{Arrival, Call, Message, PageRuns, Report};
+use super::wire::{Arrival, Call, Message, PageRuns, Report, UpdateWay};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,8 +21,12 @@ pub struct BarrierEnd {
     pub all: Vec<Written>,
     /// Nodes that have sent this one a refresh.
     pub refreshed_by: Vec<usize>,
-    /// Pages whose bytes nodes have sent to all others, this one among them.
+    /// Pages whose bytes nodes send to all others, this one among them.
     pub pushed: Vec<Written>,
+    /// Some of them are messages.
+    pub has_messages: bool,
+    /// Some of them are put behind this exchange, and another one follows.
+    pub has_puts_behind: bool,
 }
 
 /// Protocol state of a node.
@@ -159,13 +163,13 @@ impl Engine {
         self.exchange.take()
     }
 
-    /// Begins a barrier, before which this node has sent `pushed` pages to all others.
+    /// Begins a barrier, at which this node sends `pushed` pages to all others.
     ///
     /// # Panics
     /// As [`Self::start_exchange`].
     pub fn start_barrier(
         &mut self,
-        pushed: Vec<Span>,
+        (pushed, updates): (Vec<Span>, UpdateWay),
         report: Report,
         refreshes: BTreeMap<u16, Vec<(u32, PageRuns)>>,
     ) {
@@ -188,6 +192,7 @@ impl Engine {
             intervals,
             report,
             refreshed,
+            updates,
         };
         self.start_exchange(Call {
             text: "barrier".to_owned(),
@@ -238,11 +243,14 @@ impl Engine {
                 intervals: own,
                 report,
                 refreshed,
+                updates,
             } = Arrival::decode(bytes)?;
             let pages = report.subscribed.iter().chain(&report.unsubscribed);
             if pages.into_iter().any(|span| span.pages().end > self.pages) {
                 return Err(Violation::Subscription(node));
             }
+            end.has_messages |= updates == UpdateWay::Messages;
+            end.has_puts_behind |= updates == UpdateWay::Behind;
             if refreshed.contains(&(self.me as u16)) {
                 end.refreshed_by.push(node);
             }

@@ -26,4 +26,4 @@ pub use intervals::Written;
 pub use placement::{Placement, Updates};
 pub use spans::Span;
 pub use subscribers::Subscribers;
-pub use wire::{Call, PageRuns, Report, Standing};
+pub use wire::{Call, PageRuns, Report, Standing, UpdateWay};

@@ -221,7 +221,7 @@ pub struct Report {
 /// Data of a barrier.
 ///
 /// ```text
-/// | intervals | subscribed | unsubscribed | nodes (16) | nodes × node (16) |
+/// | intervals | subscribed | unsubscribed | nodes (16) | nodes × node (16) | updates (8) |
 ///
 /// subscribed, unsubscribed: | spans (32) | spans × span |
 /// ```
@@ -231,6 +231,21 @@ pub struct Arrival {
     pub report: Report,
     /// Nodes to which the sender has sent a refresh.
     pub refreshed: Vec<u16>,
+    /// Way of the pages that the sender sends to all others.
+    pub updates: UpdateWay,
+}
+
+/// Way of a node's updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpdateWay {
+    /// They were put before the exchange, or the node has none.
+    #[default]
+    Before,
+    /// Messages that are taken in behind the exchange.
+    Messages,
+    /// They are put behind the exchange, because a node may still take in the messages of the
+    /// barrier before, which are older.
+    Behind,
 }
 
 impl Arrival {
@@ -245,6 +260,11 @@ impl Arrival {
         push_spans(&self.report.unsubscribed, &mut out);
         out.extend((self.refreshed.len() as u16).to_be_bytes());
         out.extend(self.refreshed.iter().flat_map(|node| node.to_be_bytes()));
+        out.push(match self.updates {
+            UpdateWay::Before => 0,
+            UpdateWay::Messages => 1,
+            UpdateWay::Behind => 2,
+        });
         out
     }
 
@@ -402,6 +422,12 @@ impl<'a> Reader<'a> {
                 unsubscribed,
             },
             refreshed: nodes.collect::<Option<_>>()?,
+            updates: match self.array()? {
+                [0] => UpdateWay::Before,
+                [1] => UpdateWay::Messages,
+                [2] => UpdateWay::Behind,
+                _ => return None,
+            },
         })
     }
 

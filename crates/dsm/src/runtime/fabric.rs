@@ -2,11 +2,12 @@
 
 use super::Config;
 use super::transfers::{self, Kind, Transfer, Transfers, Waiting};
+use super::ways::{Way, Ways};
 use crate::coherence::{Diffs, DsmError, EncodedDiff, Fabric, Memory, Update};
 use crate::protocol::{Malformed, Violation};
 use kumi_sys::shared_memory::SharedMemory;
 use kumi_wind::node::{Presence, Region};
-use kumi_wind::protocol::{Lost, Message, Operation};
+use kumi_wind::protocol::{Lost, Message, Operation, diff};
 use kumi_wind::{Class, Node, PeerId, Place, Secret, WindError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -31,9 +32,12 @@ const SIGN_OF_LIFE: [u8; 0] = [];
 const LONG_BYTES: usize = 4 << 10;
 
 /// Most bytes of updates that go to each node with the messages of an exchange: of updates shorter
-/// than [`LONG_BYTES`], and of any, counted once for each receiver.
+/// than [`LONG_BYTES`], and of any for a lone other node.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
-const MESSAGES_BYTES_MAX: usize = 48 << 10;
+const LONE_BYTES_MAX: usize = 48 << 10;
+
+/// Most bytes of longer updates that may go so, counted once for each receiver.
+const MESSAGES_BYTES_MAX: usize = 64 << 10;
 
 /// Wind's node, with the names of the other nodes of the job.
 pub struct WindFabric {
@@ -54,6 +58,7 @@ pub struct WindFabric {
     regions: RwLock<Vec<Registered>>,
     /// Transfers that wait for their answers, if they go by messages.
     by_messages: Option<Waiting>,
+    ways: Mutex<Ways>,
 }
 
 /// Nodes that are lost.
@@ -132,6 +137,7 @@ impl WindFabric {
             left: Mutex::new(HashMap::new()),
             losses: Mutex::default(),
             regions: RwLock::new(Vec::new()),
+            ways: Mutex::default(),
             by_messages: match config.transfers {
                 Transfers::Direct => None,
                 Transfers::ByMessages => Some(Waiting::default()),
@@ -200,6 +206,7 @@ impl WindFabric {
         let number = waiting.number();
         let transfer = Transfer { number, ..transfer };
         self.send(node, transfer.encode())?;
+        self.transmit();
         Ok(number)
     }
 
@@ -234,6 +241,10 @@ impl WindFabric {
     fn peer(&self, node: usize) -> Result<PeerId, DsmError> {
         let peer = self.peers.get(node).copied().flatten();
         peer.ok_or_else(|| DsmError::Argument(format!("node {node} is no other node of the job")))
+    }
+
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn losses(&self) -> MutexGuard<'_, Losses> {
@@ -413,12 +424,12 @@ impl Fabric for WindFabric {
         self.losses().check()
     }
 
-    fn push(&self, updates: Vec<Update>) -> Result<(), DsmError> {
+    fn push(&self, updates: &[Update]) -> Result<(), DsmError> {
         let others = self.others();
         if let Some(waiting) = &self.by_messages {
             let mut numbers = Vec::new();
             for (node, _) in &others {
-                for update in &updates {
+                for update in updates {
                     let bytes = Transfer {
                         kind: Kind::Bytes,
                         number: 0,
@@ -434,8 +445,8 @@ impl Fabric for WindFabric {
             }
             return Ok(());
         }
-        let (long, short): (Vec<Update>, Vec<Update>) = updates
-            .into_iter()
+        let (long, short): (Vec<&Update>, Vec<&Update>) = updates
+            .iter()
             .partition(|update| update.bytes.len() >= LONG_BYTES);
         let mut puts = Puts::default();
         for (number, _) in &others {
@@ -463,11 +474,25 @@ impl Fabric for WindFabric {
     }
 
     fn is_message(&self, updates: &[Update]) -> bool {
-        let total_bytes: usize = updates.iter().map(|update| update.bytes.len()).sum();
+        let encoded = |update: &Update| update.bytes.len() + diff::RUN_HEADER_BYTES;
+        let total_bytes: usize = updates.iter().map(encoded).sum();
         let is_short = |update: &Update| update.bytes.len() < LONG_BYTES;
-        self.by_messages.is_none()
-            && (total_bytes <= MESSAGE_BYTES_MAX && updates.iter().all(is_short)
-                || total_bytes * self.others().len() <= MESSAGES_BYTES_MAX)
+        if self.by_messages.is_some() || updates.is_empty() {
+            return false;
+        }
+        let others = self.others().len();
+        if total_bytes <= MESSAGE_BYTES_MAX && updates.iter().all(is_short) {
+            return true;
+        }
+        match others {
+            1 => total_bytes <= LONE_BYTES_MAX,
+            _ if total_bytes * others > MESSAGES_BYTES_MAX => false,
+            _ => self.ways().choose(total_bytes, Instant::now()) == Way::Messages,
+        }
+    }
+
+    fn end_exchange(&self) {
+        self.ways().end(Instant::now());
     }
 
     fn diff_bytes_max(&self) -> usize {

@@ -12,6 +12,7 @@ mod faults;
 pub mod show;
 mod transfers;
 mod typed;
+mod ways;
 
 pub use crate::coherence::Recovery;
 use crate::coherence::{Copies, Counts, DsmError, Fabric, Member, PAGE_BYTES, Region};

@@ -101,7 +101,6 @@ pub struct Link {
     world: Arc<World>,
     me: usize,
     diff_bytes_max: usize,
-    message_bytes_max: usize,
 }
 
 impl World {
@@ -289,7 +288,7 @@ impl Fabric for Link {
         outcome
     }
 
-    fn push(&self, updates: Vec<Update>) -> Result<(), DsmError> {
+    fn push(&self, updates: &[Update]) -> Result<(), DsmError> {
         let regions = self.world.regions.get().unwrap();
         let nodes = regions.len();
         let given_up = self.world.schedule.lock().unwrap().given_up[self.me].clone();
@@ -312,9 +311,8 @@ impl Fabric for Link {
         outcome
     }
 
-    fn is_message(&self, updates: &[Update]) -> bool {
-        let total_bytes: usize = updates.iter().map(|update| update.bytes.len()).sum();
-        total_bytes <= self.message_bytes_max
+    fn is_message(&self, _: &[Update]) -> bool {
+        self.world.schedule.lock().unwrap().rng.bool()
     }
 
     fn diff_bytes_max(&self) -> usize {
@@ -447,7 +445,6 @@ pub fn run(
     let has_replicas = losses > 0;
     let mut rng = fastrand::Rng::with_seed(seed);
     let diff_bytes_max = rng.usize(8..1400);
-    let message_bytes_max = rng.usize(..2000);
     let world = Arc::new(World {
         schedule: Mutex::new(Schedule {
             turn: Some(0),
@@ -471,7 +468,6 @@ pub fn run(
             world: Arc::clone(&world),
             me,
             diff_bytes_max,
-            message_bytes_max,
         };
         let member = Arc::new(Member::new(link, me, nodes));
         if has_replicas {
