@@ -15,6 +15,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// Intervals in which all pages are written, after which their writes cost no fault.
+const WRITES_TO_STEADY: u64 = 6;
+
 /// Misses, writes and barriers that are timed.
 const ROUNDS: usize = 2_000;
 
@@ -137,29 +140,41 @@ fn misses(dsm: &Dsm, rounds: usize) -> anyhow::Result<()> {
 fn writes(dsm: &Dsm, rounds: usize) -> anyhow::Result<()> {
     let region = dsm.alloc(rounds * PAGE_BYTES, Placement::On(0))?;
     dsm.barrier()?;
-    let mut times = Vec::new();
-    if dsm.node() == 1 {
-        region.prefetch(0..region.bytes())?;
+    let write = |value: u64| {
+        let mut times = Vec::new();
         for page in 0..rounds {
             let word = region.memory().word(page * PAGE_BYTES + 512);
             let began = Instant::now();
-            word.store(1, Ordering::Relaxed);
+            word.store(value, Ordering::Relaxed);
             times.push(began.elapsed());
         }
+        median_us(&mut times)
+    };
+    let mut write_us = 0.0;
+    if dsm.node() == 1 {
+        region.prefetch(0..region.bytes())?;
+        write_us = write(1);
     }
     let before = dsm.counts();
     let began = Instant::now();
     dsm.barrier()?;
-    let flushed = began.elapsed();
+    let (flushed, counts) = (began.elapsed(), dsm.counts());
+    let mut steady_write_us = 0.0;
+    for value in 2..2 + WRITES_TO_STEADY {
+        if dsm.node() == 1 {
+            steady_write_us = write(value);
+        }
+        dsm.barrier()?;
+    }
     if dsm.node() == 1 {
-        let counts = dsm.counts();
         let changed = counts.changed_bytes - before.changed_bytes;
         let sent = counts.diff_bytes - before.diff_bytes;
         outln!(
             "{}",
             json!({"diff_of_byte_loop_ratio": diff_share_of_a_byte_loop(64),
                    "sparse_diff_of_byte_loop_ratio": diff_share_of_a_byte_loop(8),
-                   "write_median_us": median_us(&mut times),
+                   "write_median_us": write_us,
+                   "steady_write_median_us": steady_write_us,
                    "release_us_per_page": flushed.as_nanos() as f64 / 1e3 / rounds as f64,
                    "changed_bytes": changed, "diff_bytes": sent,
                    "overhead_bytes_per_page": (sent - changed) as f64 / rounds as f64})

@@ -30,6 +30,7 @@ mod refreshes;
 mod region;
 mod replicas;
 mod sharing;
+mod steady;
 mod subscriptions;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use super::progress::Progress;
 use super::refreshes::Refreshes;
 use super::region::{Copies, HAS_TWIN, PAGE_BYTES, Region, VALID, View};
 use super::sharing::Sharing;
+use super::steady::Steady;
 use super::subscriptions::Subscriptions;
 use crate::protocol::{Placement, Span, Updates, Written, spans};
 use std::collections::BTreeSet;
@@ -110,6 +111,7 @@ impl<V: View> Pages<V> {
             holders: Arc::clone(&self.holders),
             sharing: Sharing::new(bytes / PAGE_BYTES),
             subscriptions: Subscriptions::new(bytes / PAGE_BYTES),
+            steady: Steady::new(bytes / PAGE_BYTES),
             states: (0..bytes / PAGE_BYTES).map(|_| AtomicU8::new(0)).collect(),
             last_miss: Mutex::new((0, 0)),
             unnoted: Mutex::new(Vec::new()),
@@ -186,11 +188,8 @@ impl<V: View> Pages<V> {
         pages: Range<usize>,
         refreshes: &mut Refreshes,
     ) -> Result<(), DsmError> {
-        let mut runs = Vec::new();
-        let taken = region.view.take_written(pages.clone(), &mut runs);
-        taken.map_err(DsmError::memory)?;
         let mut written = Vec::new();
-        for page in region.with_suspects(runs, pages) {
+        for page in region.take_written(pages)? {
             if region.home(page) == self.me {
                 // With swap, pages that were never open are reported too.
                 if region.states[page].load(Ordering::Relaxed) & VALID != 0 {

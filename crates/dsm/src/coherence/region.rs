@@ -14,6 +14,7 @@ use super::fabric::{Memory, Update};
 use super::holders::Holders;
 use super::refreshes::Refreshes;
 use super::sharing::Sharing;
+use super::steady::Steady;
 use super::subscriptions::Subscriptions;
 use crate::protocol::{Malformed, PageRuns, Placement, Span, Updates, Violation};
 use kumi_sys::compare::{BLOCK_BYTES, differing_bytes};
@@ -134,6 +135,7 @@ pub struct Region<V> {
     pub(super) states: Vec<AtomicU8>,
     pub(super) sharing: Sharing,
     pub(super) subscriptions: Subscriptions,
+    pub(super) steady: Steady,
     /// The page behind those that the last miss got, and their number.
     pub(super) last_miss: Mutex<(usize, usize)>,
     /// Valid pages that were accessed and were not in the page table.
@@ -290,8 +292,23 @@ impl<V: View> Region<V> {
         suspects.push(page);
     }
 
+    /// Returns the pages in `range` that may have been written since the last call, in order.
+    pub(super) fn take_written(&self, range: Range<usize>) -> Result<Vec<usize>, DsmError> {
+        let mut runs = Vec::new();
+        let mut from = range.start;
+        for steady in self.steady.runs(range.clone()) {
+            let taken = self.view.take_written(from..steady.start, &mut runs);
+            taken.map_err(DsmError::memory)?;
+            from = steady.end;
+            runs.push(steady);
+        }
+        let taken = self.view.take_written(from..range.end, &mut runs);
+        taken.map_err(DsmError::memory)?;
+        Ok(self.with_suspects(runs, range))
+    }
+
     /// Returns the pages of `runs`, and those in `range` whose writes may have been forgotten.
-    pub(super) fn with_suspects(&self, runs: Vec<Range<usize>>, range: Range<usize>) -> Vec<usize> {
+    fn with_suspects(&self, runs: Vec<Range<usize>>, range: Range<usize>) -> Vec<usize> {
         let mut pages: Vec<usize> = runs.into_iter().flatten().collect();
         let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
         if !suspects.is_empty() {
@@ -317,6 +334,7 @@ impl<V: View> Region<V> {
         let (now, twin) = (page_of(self.view.own(), page), page_of(&self.twins, page));
         let mut found = Vec::new();
         changes(&twin, &now, &mut found);
+        self.steady.on_compared(page, !found.is_empty());
         if found.is_empty() {
             return 0;
         }

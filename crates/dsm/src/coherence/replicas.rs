@@ -256,6 +256,7 @@ impl<V: View> Region<V> {
             self.lock(page);
         }
         let closed = self.view.close(0..self.pages());
+        self.steady.clear();
         let mut runs = Vec::new();
         let taken = self.view.take_written(0..self.pages(), &mut runs);
         for page in 0..self.pages() {

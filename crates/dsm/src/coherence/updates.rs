@@ -25,10 +25,7 @@ impl<V: View> Pages<V> {
     pub fn take_updates(&self) -> Result<(Vec<Update>, Vec<Span>), DsmError> {
         let (mut updates, mut pages) = (Vec::new(), Vec::new());
         for region in self.regions_with(Updates::AtBarriers) {
-            let mut runs = Vec::new();
-            let taken = region.view.take_written(0..region.pages(), &mut runs);
-            taken.map_err(DsmError::memory)?;
-            for page in region.with_suspects(runs, 0..region.pages()) {
+            for page in region.take_written(0..region.pages())? {
                 let state = region.lock(page);
                 // A page that was never open has no twin yet.
                 let changed_bytes = match state & VALID {
