@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds copies of the source with a fault in each, and requires that the checks of the plans
-# wind-semantics and dsm-litmus find it: `make test-broken-builds`. The build without a fault must
-# pass them.
+# wind-semantics, dsm-litmus and dsm-crash find it: `make test-broken-builds`. The build without a
+# fault must pass them.
 #
 #   tests/broken-builds/run.sh [FAULT...]    default: all files *.patch beside this one
 #
 # A patch begins with what is broken, and with the figure that must not be 0: "Found as: FIGURE". The
 # figure "no answer" stands for a run that ends because nothing arrives any more. A patch whose name
-# begins with `dsm-` is for the plan dsm-broken, others are for wind-broken.
+# begins with `dsm-loss-` is for the plan dsm-loss-broken, with `dsm-` for dsm-broken; others are for
+# wind-broken.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 faults=$PWD/tests/broken-builds
@@ -34,6 +35,7 @@ update() {
 # Returns the plan for a fault.
 plan_of() {
     case $1 in
+        dsm-loss-*) echo dsm-loss-broken ;;
         dsm-*) echo dsm-broken ;;
         *) echo wind-broken ;;
     esac
@@ -56,7 +58,7 @@ is_found() {
 }
 
 update
-for plan in wind-broken dsm-broken; do
+for plan in wind-broken dsm-broken dsm-loss-broken; do
     check $plan ||
         { cat "$work/output.txt"; echo "broken-builds: the build without a fault fails $plan" >&2; exit 1; }
 done

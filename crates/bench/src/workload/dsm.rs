@@ -114,7 +114,7 @@ pub fn measure(
 }
 
 /// Litmus tests of a job: more take longer than a job may.
-const TESTS_PER_JOB: u64 = 200_000;
+const TESTS_PER_JOB: u64 = 50_000;
 
 /// Returns the sums of the counts of litmus tests, and the mean of their ratio.
 fn sum(jobs: &[Measurement]) -> Measurement {
