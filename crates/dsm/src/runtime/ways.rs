@@ -3,10 +3,17 @@
 //! whose answers the writer waits. Where links are slow, multicast is sooner; on fast ones, the
 //! answers take longer than the bytes. Both are timed.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Barriers by which each way is judged. The shortest counts: others wait for slow nodes.
-const TRIALS: u32 = 4;
+/// Barriers by which each way is judged, and those before them, which end what the other way has
+/// begun. The shortest counts: nodes also wait for slow ones.
+const TRIALS: u32 = 6;
+const UNJUDGED: u32 = 2;
+
+/// Ends of barriers that belong to the time of an update. The writer's own barrier may end while
+/// its messages are on their way; then the next one waits for the nodes that wait for them.
+const ENDS: u32 = 2;
 
 /// Barriers after which both ways are timed again.
 const USES_MAX: u32 = 512;
@@ -36,11 +43,20 @@ struct Class {
     uses: u32,
 }
 
+/// An update whose time runs.
+#[derive(Debug)]
+struct Running {
+    class: usize,
+    way: Way,
+    began: Instant,
+    ends: u32,
+}
+
 /// Times of both ways, by the length of the updates.
 #[derive(Debug, Default)]
 pub struct Ways {
     classes: [Class; CLASSES],
-    running: Option<(usize, Way, Instant)>,
+    running: VecDeque<Running>,
 }
 
 impl Ways {
@@ -52,29 +68,47 @@ impl Ways {
         if class.uses > USES_MAX {
             *class = Class::default();
         }
-        let way = if class.messages.trials < TRIALS {
+        let (messages, put) = (&mut class.messages, &mut class.put);
+        let way = if messages.trials < TRIALS {
+            messages.trials += 1;
             Way::Messages
-        } else if class.put.trials < TRIALS || class.put.shortest < class.messages.shortest {
+        } else if put.trials < TRIALS {
+            put.trials += 1;
+            Way::Put
+        } else if put.shortest < messages.shortest {
             Way::Put
         } else {
             Way::Messages
         };
-        self.running = Some((index, way, now));
+        let timed = if way == Way::Put { put } else { messages };
+        if timed.trials > UNJUDGED {
+            self.running.push_back(Running {
+                class: index,
+                way,
+                began: now,
+                ends: 0,
+            });
+        }
         way
     }
 
-    /// Ends the time of the last choice: the exchange has ended.
+    /// Notes that a barrier has ended.
     pub fn end(&mut self, now: Instant) {
-        let Some((index, way, began)) = self.running.take() else {
-            return;
-        };
-        let timed = match way {
-            Way::Messages => &mut self.classes[index].messages,
-            Way::Put => &mut self.classes[index].put,
-        };
-        let took = now.saturating_duration_since(began);
-        timed.trials += 1;
-        timed.shortest = Some(timed.shortest.map_or(took, |least| least.min(took)));
+        for running in &mut self.running {
+            running.ends += 1;
+        }
+        while self.running.front().is_some_and(|first| first.ends == ENDS) {
+            let Some(ended) = self.running.pop_front() else {
+                return;
+            };
+            let class = &mut self.classes[ended.class];
+            let timed = match ended.way {
+                Way::Messages => &mut class.messages,
+                Way::Put => &mut class.put,
+            };
+            let took = now.saturating_duration_since(ended.began);
+            timed.shortest = Some(timed.shortest.map_or(took, |least| least.min(took)));
+        }
     }
 }
 
@@ -82,13 +116,17 @@ impl Ways {
 mod tests {
     use super::*;
 
-    /// Returns how many of `count` updates went by messages, when barriers take these times.
+    /// Returns how many of `count` updates went by messages, when barriers take these times. That
+    /// of messages is taken by the barrier behind theirs.
     fn by_messages(ways: &mut Ways, count: u32, bytes: usize, times_us: [u64; 2]) -> u32 {
-        let now = Instant::now();
+        let mut now = Instant::now();
+        let mut late_us = 0;
         let one = |_| {
             let way = ways.choose(bytes, now);
-            let took_us = times_us[usize::from(way == Way::Put)];
-            ways.end(now + Duration::from_micros(took_us));
+            let took_us = late_us + if way == Way::Put { times_us[1] } else { 0 };
+            late_us = if way == Way::Put { 0 } else { times_us[0] };
+            now += Duration::from_micros(took_us);
+            ways.end(now);
             u32::from(way == Way::Messages)
         };
         (0..count).map(one).sum()
