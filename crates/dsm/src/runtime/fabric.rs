@@ -37,7 +37,7 @@ const MESSAGE_BYTES_MAX: usize = 16 << 10;
 const LONE_BYTES_MAX: usize = 48 << 10;
 
 /// Most bytes of longer updates that may go so, counted once for each receiver.
-const MESSAGES_BYTES_MAX: usize = 64 << 10;
+const MESSAGES_BYTES_MAX: usize = 256 << 10;
 
 /// Wind's node, with the names of the other nodes of the job.
 pub struct WindFabric {
