@@ -219,8 +219,10 @@ impl<F: Fabric, V: View> Member<F, V> {
                 self.pages.refresh(refreshes, &end.all)?
             }
         };
+        // A further exchange shows that all nodes have taken the messages in.
+        let is_last = !end.has_puts_behind && contended.is_empty() && !self.has_replicas();
         self.has_message_updates
-            .store(end.has_messages, Ordering::Relaxed);
+            .store(end.has_messages && is_last, Ordering::Relaxed);
         if end.has_puts_behind {
             if way == UpdateWay::Behind {
                 self.fabric.push(&joined)?;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   a few short runs   with the messages of the exchange, and applied when it has ended
-//!   others             puts to all before the exchange
+//!   others             puts to all before the exchange; behind it if messages of the barrier
+//!                      before may not be taken in yet
 //! ```
 
 use super::counts::add;

@@ -230,9 +230,7 @@ impl Node {
 
     fn send_and_ring(&self, state: &mut State) {
         state.transmit_all(&self.shared.socket);
-        if state.has_unsent || state.has_earlier_timeout() {
-            waiting::ring(&self.shared);
-        }
+        waiting::ring(&self.shared, state);
     }
 
     /// Returns the peer at `address`. The session begins in the background, and messages wait for

@@ -1,6 +1,7 @@
 //! Calls that never wait, for a program that polls: a library below MPI does, and one with an event
 //! loop.
 
+use super::state::Sleeper;
 use super::{
     Class, Message, MessageId, Node, PeerId, Received, UNSENT_BYTES_MAX, WindError, waiting,
 };
@@ -69,7 +70,7 @@ impl Node {
     /// Returns the time until the next [`Self::turn`] is due; `None` if only an arrival makes one
     /// due.
     pub fn time_to_timeout(&self) -> Option<Duration> {
-        self.state().time_to_timeout()
+        self.state().time_to_timeout(Sleeper::Thread)
     }
 
     /// Sends a message, or returns `None` if too much waits for the peer.
@@ -146,7 +147,7 @@ impl Node {
     pub fn wake(&self) {
         let mut state = self.state();
         state.changes += 1;
-        waiting::ring(&self.shared);
+        waiting::wake_leader(&self.shared);
         self.shared.changed.notify_all();
     }
 

@@ -40,6 +40,15 @@ const STREAM: u32 = 32;
 /// Result of an operation.
 type Answer = Result<Vec<u8>, Refused>;
 
+/// Thread that sleeps until a timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sleeper {
+    /// The node's thread, or the event loop of a node without one.
+    Thread,
+    /// The program that leads.
+    Leader,
+}
+
 /// The endpoint, and what has happened.
 pub struct State {
     /// The protocol.
@@ -63,8 +72,8 @@ pub struct State {
     /// A datagram that was built and belongs to another batch.
     next: Option<(SocketAddr, Vec<u8>)>,
     start: Instant,
-    /// The timeout that the thread waits for.
-    awaited_ns: Option<u64>,
+    /// Timeouts for which the sleepers wait.
+    awaited_ns: [Option<u64>; 2],
     /// Time at which a program took the first thing since the last transmission, in ns since the
     /// start of the node.
     pub taken_ns: Option<u64>,
@@ -97,7 +106,7 @@ impl State {
             batch: Vec::with_capacity(BATCH_BYTES_MAX),
             next: None,
             start: Instant::now(),
-            awaited_ns: None,
+            awaited_ns: [None; 2],
             taken_ns: None,
             actions: 0,
             in_a_row: 0,
@@ -378,24 +387,30 @@ impl State {
         Some((target, segment_bytes))
     }
 
-    /// Returns the time to the next timeout, and notes it as that for which the thread waits.
-    pub fn time_to_timeout(&mut self) -> Option<Duration> {
-        if self.has_unsent {
-            return Some(Duration::ZERO);
-        }
-        self.awaited_ns = self.endpoint.timeout_ns();
-        let left_ns = self.awaited_ns?.saturating_sub(self.now_ns());
+    /// Returns the time to the next timeout, and notes it as that for which `sleeper` waits.
+    pub fn time_to_timeout(&mut self, sleeper: Sleeper) -> Option<Duration> {
+        let next_ns = match self.has_unsent {
+            true => Some(0),
+            false => self.endpoint.timeout_ns(),
+        };
+        self.awaited_ns[sleeper as usize] = next_ns;
+        let left_ns = next_ns?.saturating_sub(self.now_ns());
         Some(Duration::from_nanos(left_ns))
     }
 
     /// Notes that the thread looks again soon in any case, so that no timeout needs to wake it.
     pub fn expect_turn(&mut self) {
-        self.awaited_ns = Some(0);
+        self.awaited_ns[Sleeper::Thread as usize] = Some(0);
     }
 
-    /// Returns whether a timeout is earlier than that for which the thread waits.
-    pub fn has_earlier_timeout(&self) -> bool {
-        match (self.endpoint.timeout_ns(), self.awaited_ns) {
+    /// Returns whether something is due earlier than that for which `sleeper` waits.
+    pub fn has_earlier_timeout(&self, sleeper: Sleeper) -> bool {
+        match (
+            self.endpoint.timeout_ns(),
+            self.awaited_ns[sleeper as usize],
+        ) {
+            (_, Some(0)) => false,
+            _ if self.has_unsent => true,
             (Some(next_ns), Some(awaited_ns)) => next_ns < awaited_ns,
             (next_ns, None) => next_ns.is_some(),
             (None, _) => false,

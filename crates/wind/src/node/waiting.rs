@@ -12,7 +12,7 @@
 //! after the other: such a program receives between them.
 
 use super::handing::hand_over;
-use super::state::State;
+use super::state::{Sleeper, State};
 use super::{ACTIONS_PER_RECEIVE, Node, Shared, WindError, lock};
 use crate::protocol::Waiting;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -61,8 +61,6 @@ pub struct Waiters {
     is_parked: AtomicBool,
     /// The leader sleeps on the socket.
     is_asleep: AtomicBool,
-    /// A timeout has become earlier, which a program that waits handles.
-    has_unrung: AtomicBool,
 }
 
 impl Waiters {
@@ -78,7 +76,6 @@ impl Waiters {
             is_receiving: AtomicBool::new(false),
             is_parked: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
-            has_unrung: AtomicBool::new(false),
         }
     }
 
@@ -143,9 +140,9 @@ impl Drop for Presence<'_> {
         let waiters = &self.0.waiters;
         waiters.stamp();
         waiters.waiting.fetch_sub(1, Ordering::SeqCst);
-        // The thread may sleep on the socket until a later timeout.
-        let is_late = waiters.has_unrung.swap(false, Ordering::SeqCst)
-            && waiters.is_receiving.load(Ordering::SeqCst);
+        // The thread may sleep on the socket until a later timeout than the program has left.
+        let is_late = waiters.is_receiving.load(Ordering::SeqCst)
+            && lock(self.0).has_earlier_timeout(Sleeper::Thread);
         if is_late || waiters.is_parked.load(Ordering::SeqCst) {
             let _ = self.0.bell.write(1);
         }
@@ -267,7 +264,8 @@ impl Node {
                 continue;
             }
             let left = limit.map(|limit| limit.saturating_sub(elapsed));
-            let timeout = [state.time_to_timeout(), left].into_iter().flatten().min();
+            let next = state.time_to_timeout(Sleeper::Leader);
+            let timeout = [next, left].into_iter().flatten().min();
             shared.waiters.is_asleep.store(true, Ordering::SeqCst);
             drop(state);
             let readable = sleep(&[shared.socket.as_fd(), shared.call.as_fd()], timeout);
@@ -280,14 +278,24 @@ impl Node {
     }
 }
 
-/// Wakes whoever sleeps until a timeout that is too late now, or who waits for a change.
-pub fn ring(shared: &Shared) {
+/// Wakes the program that sleeps on the socket: what it waits for may hold.
+pub fn wake_leader(shared: &Shared) {
     if shared.waiters.is_asleep.load(Ordering::SeqCst) {
         let _ = shared.call.write(1);
-    } else if shared.waiters.waiting.load(Ordering::SeqCst) == 0 {
+    }
+}
+
+/// Wakes whoever sleeps until a timeout that is too late now. A program that waits and does not
+/// sleep looks itself; if it ends its wait instead, its [`Presence`] wakes the thread.
+pub fn ring(shared: &Shared, state: &State) {
+    if shared.waiters.is_asleep.load(Ordering::SeqCst) {
+        if state.has_earlier_timeout(Sleeper::Leader) {
+            let _ = shared.call.write(1);
+        }
+    } else if shared.waiters.waiting.load(Ordering::SeqCst) == 0
+        && state.has_earlier_timeout(Sleeper::Thread)
+    {
         let _ = shared.bell.write(1);
-    } else {
-        shared.waiters.has_unrung.store(true, Ordering::SeqCst);
     }
 }
 
@@ -351,9 +359,10 @@ pub fn run(shared: &Shared) {
         if has_changed && waiters.followers.load(Ordering::SeqCst) > 0 {
             shared.changed.notify_all();
         }
-        let timeout = state.time_to_timeout();
-        drop(state);
+        let timeout = state.time_to_timeout(Sleeper::Thread);
+        // With the lock: a program that has an earlier timeout from now on rings.
         waiters.is_receiving.store(true, Ordering::SeqCst);
+        drop(state);
         if waiters.absence().is_none() {
             sleep_and_show(shared, true, timeout);
         }

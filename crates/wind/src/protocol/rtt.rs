@@ -20,6 +20,7 @@ pub struct Rtt {
     period: u64,
     period_began_ns: u64,
     now_ns: u64,
+    /// The last acknowledgement had a sample. The guess counts as one.
     has_sample: bool,
 }
 
@@ -36,7 +37,7 @@ impl Rtt {
             period: 0,
             period_began_ns: 0,
             now_ns: 0,
-            has_sample: false,
+            has_sample: true,
         }
     }
 

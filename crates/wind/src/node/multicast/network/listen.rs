@@ -259,9 +259,7 @@ fn listen(node: &Weak<Shared>, socket: &LinkSocket, bell: &EventFd, group: Socke
         }
         listeners.report(group, &mut state.endpoint);
         state.transmit(&shared.socket);
-        if state.has_earlier_timeout() {
-            crate::node::waiting::ring(&shared);
-        }
+        crate::node::waiting::ring(&shared, state);
     }
 }
 
