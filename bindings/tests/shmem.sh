@@ -21,7 +21,8 @@ osh -o "$work/shmem" "$work"/shmem*.o -lpthread
 shmem_job() { # shmem_job PES COMMAND...
     KUMI_SHMEM_INTERFACE=lo job "$@"
 }
-for pes in 1 2 5; do
+# With 7 PEs the tree of a synchronisation has a third level.
+for pes in 1 2 5 7; do
     claims "OpenSHMEM, $pes PEs" shmem_job $pes "$work/shmem"
 done
 claims "OpenSHMEM, 3 PEs, trusted" env KUMI_SHMEM_TRUSTED=1 bash -c "$(declare -f limit job shmem_job); shmem_job 3 '$work/shmem'"

@@ -74,9 +74,9 @@ pub trait Fabric: Send + Sync {
     fn push(&self, updates: &[Update]) -> Result<(), DsmError>;
 
     /// Returns whether a message to each node has the updates sooner than [`Self::push`].
-    fn is_message(&self, updates: &[Update]) -> bool;
+    fn prefers_messages(&self, updates: &[Update]) -> bool;
 
-    /// Notes that all nodes have the updates about which [`Self::is_message`] was asked last.
+    /// Notes that all nodes have the updates about which [`Self::prefers_messages`] was asked last.
     fn end_exchange(&self) {}
 
     /// Returns the most bytes of the runs of a diff.

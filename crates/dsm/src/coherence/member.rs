@@ -189,7 +189,7 @@ impl<F: Fabric, V: View> Member<F, V> {
         let joined = self.pages.join_updates(&updates);
         let way = match joined.as_slice() {
             [] => UpdateWay::Before,
-            joined if self.fabric.is_message(joined) => UpdateWay::Messages,
+            joined if self.fabric.prefers_messages(joined) => UpdateWay::Messages,
             _ if self.has_message_updates.load(Ordering::Relaxed) => UpdateWay::Behind,
             _ => UpdateWay::Before,
         };

@@ -473,7 +473,7 @@ impl Fabric for WindFabric {
         self.finish_puts(puts)
     }
 
-    fn is_message(&self, updates: &[Update]) -> bool {
+    fn prefers_messages(&self, updates: &[Update]) -> bool {
         let encoded = |update: &Update| update.bytes.len() + diff::RUN_HEADER_BYTES;
         let total_bytes: usize = updates.iter().map(encoded).sum();
         let is_short = |update: &Update| update.bytes.len() < LONG_BYTES;

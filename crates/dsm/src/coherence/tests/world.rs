@@ -311,7 +311,7 @@ impl Fabric for Link {
         outcome
     }
 
-    fn is_message(&self, _: &[Update]) -> bool {
+    fn prefers_messages(&self, _: &[Update]) -> bool {
         self.world.schedule.lock().unwrap().rng.bool()
     }
 
