@@ -39,7 +39,7 @@ PREFIX ?= /usr/local
 install: ## The command, its library and headers, below PREFIX (/usr/local); after `make build`, as root.
 	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/kumi
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumi.so
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/kumi bindings/c/kumi_coll.h bindings/c/kumi_group.h bindings/c/kumi_wind.h bindings/c/kumi_dsm.h bindings/c/kumi_ranks.h bindings/c/kumi_version.h bindings/shmem/include/shmem.h bindings/shmem/include/shmem_generic.h bindings/shmem/include/shmem_types.h
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/kumi bindings/c/kumi_coll.h bindings/c/kumi_group.h bindings/c/kumi_wind.h bindings/c/kumi_dsm.h bindings/c/kumi_ranks.h bindings/c/kumi_version.h bindings/shmem/include/shmem.h bindings/shmem/include/shmem_generic.h bindings/shmem/include/shmem_types.h target/release/include/kumi/pshmem.h
 	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/kumi-oshcc
 	ln -sf kumi-oshcc $(DESTDIR)$(PREFIX)/bin/kumi-oshc++
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumishmem.so

@@ -15,6 +15,9 @@ called=$(nm -u "$work"/shmem*.o | awk '{print $2}' | grep -E '^(shmem_|_my_pe|_n
 declared=$(echo '#include <shmem.h>' | cc -std=gnu99 -E -xc -I "$bindings/shmem/include" - |
     grep -oE '\b(shmem_[a-z0-9_]+|_my_pe|_num_pes|start_pes|shmalloc|shfree|shrealloc|shmemalign) *\(' | tr -d ' (' | sort -u)
 claim "OpenSHMEM" "the test calls each of $(wc -l <<<"$declared") functions" diff <(echo "$declared") <(echo "$called")
+exported=$(nm -D --defined-only "$work/libkumishmem.so" | awk '{print $3}')
+claim "OpenSHMEM" "each function has a name for tools" \
+    diff <(sed 's/^/p/' <<<"$declared") <(grep -E '^p(shmem_|_my_pe|_num_pes|start_pes|sh)' <<<"$exported" | sort -u)
 rm "$work/shmem_errors.o"
 osh -o "$work/shmem" "$work"/shmem*.o -lpthread
 
@@ -95,3 +98,8 @@ claim "OpenSHMEM" "a program in C++ compiles and runs" eval \
 osh -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/heat" "$bindings/../examples/shmem/heat.c" -lm
 claim "OpenSHMEM" "the example has its result" eval \
     'shmem_job 3 "$work/heat" >"$work/stdout" && grep -q "the sequential result" "$work/stdout"'
+osh -fPIC -shared -Wall -Wextra -Werror -o "$work/libtool.so" "$here/profiler_of_shmem.c"
+osh -o "$work/heat_with_tool" "$bindings/../examples/shmem/heat.c" "$work/libtool.so" -lm "-Wl,-rpath,$work"
+claim "OpenSHMEM" "a tool counts the calls of a program, and not those within the library" eval \
+    'shmem_job 3 "$work/heat_with_tool" >"$work/stdout" && grep -q "the sequential result" "$work/stdout" &&
+        [ "$(grep -c "^tool: 1 calls of shmem_barrier_all$" "$work/stdout")" = 3 ]'
