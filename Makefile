@@ -6,7 +6,7 @@
 export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin:$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(HOME)/.local/bin
 
 .DEFAULT_GOAL := build
-.PHONY: demo test test-kernel test-broken-builds test-torch build install wheel bench figures setup clean
+.PHONY: demo test test-kernel test-broken-builds test-sanitizers test-torch build install wheel bench figures setup clean
 
 demo: ## The main job: MPI and iperf3 over two links, one cut and healed (a minute).
 	packaging/setup.sh --demo
@@ -22,6 +22,9 @@ test-kernel: setup build ## The BPF programs on the distribution's own kernel, i
 
 test-broken-builds: setup ## Wind and shared memory with a fault in them must fail their checks (7 minutes).
 	tests/broken-builds/run.sh
+
+test-sanitizers: ## Wind and shared memory with ThreadSanitizer; needs a nightly Rust.
+	tests/sanitizers/run.sh
 
 test-torch: build ## Tests the backend with the current PyTorch of the package index (gigabytes).
 	packaging/setup.sh --test-torch

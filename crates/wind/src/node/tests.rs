@@ -101,12 +101,8 @@ fn put__with_a_notice__is_there_when_the_program_gets_it() {
             assert_eq!(received.message.data, [round]);
             let mut bytes = vec![0; 20_000];
             region.memory().read(3, &mut bytes);
-            // The next put may have begun.
-            assert!(
-                bytes
-                    .iter()
-                    .all(|byte| *byte == round || *byte == round + 1)
-            );
+            // Later puts do not wait for this program.
+            assert!(bytes.iter().all(|byte| *byte >= round));
         }
     });
 }
