@@ -12,7 +12,8 @@ trap 'rm -rf "$work"' EXIT
 export KUMI_TEST_PAGES=$work/pages KUMI_TEST_PRELOAD=$work/libkumi_preload.so
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$bindings/python
 mkdir "$KUMI_TEST_PAGES"
-unset KUMI_PHASE_FD KUMI_SOCKET_OPTIONS KUMI_VERBOSE
+# Cargo's library path has libraries of other builds.
+unset KUMI_PHASE_FD KUMI_SOCKET_OPTIONS KUMI_VERBOSE LD_LIBRARY_PATH
 failed=0
 
 # The limit is far above the time of any run, so it ends only hangs.
