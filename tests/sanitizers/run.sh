@@ -12,6 +12,6 @@ grep -q "^rust-src" <<<"$components" ||
     { echo "sanitizers: needs a nightly Rust: rustup toolchain install nightly --component rust-src" >&2; exit 2; }
 host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/sanitizers \
-    TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/sanitizers/threads.txt" \
+    TSAN_OPTIONS=halt_on_error=1 \
     cargo +nightly test --locked --no-fail-fast -Zbuild-std --target "$host" --package kumi-wind --package kumi-dsm --lib \
     -- --skip protocol:: --skip programs
