@@ -1,0 +1,586 @@
+//! The control `kumi`: a rate that is known is held, one that is not is searched, and where others
+//! share the path it is CUBIC. The model of `bpf/tcp/control.h`, in the same integers.
+//!
+//! ```text
+//!   R   bottleneck rate: highest rate of the last two spans of 10 s, for each phase
+//!   T   shortest round trip           q   queue: shortest round trip of a round, less T
+//!   W   window, in packets            P   pace            s   step of a probe
+//!
+//!   search    W + 1 for each packet acknowledged   P = 2 W / RTT, at most R; none if R is unknown
+//!   hold      W = 2 P T + P / 1024 + 2             P = R; R (1 + s) in a probe; R 31/32 at a queue
+//!   compete   W of CUBIC                           P = 5/4 W / RTT, at least R if W is not full
+//!
+//!             ┌──────────── idle for an RTO, R known ─────────────┐
+//!             ▼                                                   │
+//!   search ──W ≥ R T──► hold ──32 rounds, or q in 4 rounds──► compete
+//!      │                 └── loss, and less than R arrives ───────▲
+//!      └── queue or loss ─────────────────────────────────────────┘
+//! ```
+
+use crate::control::{Acknowledgement, Control};
+use crate::rivals::cubic::Cubic;
+
+/// Fewest packets that show a rate, and the most that leave at once on an unknown path.
+pub const TRAIN: u64 = 16;
+/// The kernel sends this part of a second of the pacing rate at once (`sk_pacing_shift`).
+pub const CLUMPS_PS: u64 = 1024;
+/// A span of the highest rate: twice that is how long a rate is remembered while others are seen.
+pub const SPAN_US: u64 = 10_000_000;
+/// Reciprocal of a probe's first step: what the shallowest buffers of switches hold, 0.05 of the
+/// path, is more than one step.
+pub const STEP: u64 = 32;
+/// The same of its last step, BBR's.
+pub const STEP_LAST: u64 = 4;
+/// Rounds with a queue after which others cause it.
+pub const STEADY_ROUNDS: u32 = 4;
+/// Rounds for which a known rate is held.
+pub const HELD_ROUNDS: u32 = 32;
+/// Reciprocal of the part of a window whose loss is no congestion. BBRv3 tolerates 2 %.
+pub const TOLERATED: u64 = 64;
+/// Fewest packets of a window, as in the kernel, and of a clump.
+pub const WINDOW_MIN: u64 = 2;
+/// Most probes that are left out in a row.
+const SKIPPED_MAX: u32 = 64;
+/// Highest rate: 64-byte packets at 137 Gb/s.
+const PPS_MAX: u64 = 1 << 28;
+const SECOND_US: u64 = 1_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Search,
+    Hold,
+    Compete,
+}
+
+/// Knowledge of a path in one phase.
+#[derive(Debug, Clone, Copy, Default)]
+struct Path {
+    best_pps: u64,
+    last_pps: u64,
+    span_us: u64,
+    /// True if something has shown the limit: a train that arrived slower than it left, or a loss.
+    is_bounded: bool,
+    /// Highest rate of a train that arrived slower than it left, until one agrees.
+    top_pps: u64,
+}
+
+impl Path {
+    fn rate(&self) -> u64 {
+        self.best_pps.max(self.last_pps)
+    }
+
+    fn note(&mut self, pps: u64, now_us: u64) {
+        if now_us > self.span_us + SPAN_US {
+            (self.last_pps, self.best_pps, self.span_us) = (self.best_pps, 0, now_us);
+        }
+        self.best_pps = self.best_pps.max(pps);
+    }
+}
+
+/// The first acknowledgement of a round, from which arrivals are timed.
+#[derive(Debug, Clone, Copy)]
+struct Anchor {
+    at_us: u64,
+    sent_us: u64,
+    delivered: u64,
+    /// The acknowledgement before the current one, and the longest time between two.
+    last_us: u64,
+    gap_us: u64,
+}
+
+/// A round trip.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    /// It ends when a packet is acknowledged that left after this many had been delivered.
+    until: u64,
+    lost: u64,
+    best_pps: u64,
+    train_pps: u64,
+    /// Time in which its packets arrived.
+    train_us: u64,
+    is_stretched: bool,
+    rtt_us: Option<u64>,
+    /// Most packets in flight.
+    flying: u64,
+}
+
+/// A known rate that is held.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    rounds: u32,
+    queue_rounds: u32,
+    has_lost: bool,
+    /// Shortest round trip of its first round.
+    base_us: u64,
+    /// True if this connection has had the rate; otherwise it only saw it.
+    is_own: bool,
+    is_probing: bool,
+    /// Pace of the round before, if it was a probe.
+    probed_pps: u64,
+}
+
+/// A repair in CUBIC's mode (RFC 6937).
+#[derive(Debug, Clone, Copy)]
+struct Repair {
+    flying: u64,
+    delivered: u64,
+}
+
+/// The control's state.
+#[derive(Debug, Clone)]
+pub struct Kumi {
+    mode: Mode,
+    path: Path,
+    anchor: Option<Anchor>,
+    round: Round,
+    before_rtt_us: Option<u64>,
+    before_flying: u64,
+    deepest_us: u64,
+    held: Held,
+    /// Reciprocal of a probe's step.
+    step: u64,
+    skip: u32,
+    skipped: u32,
+    window: u64,
+    pace_pps: u64,
+    rtt_min_us: u64,
+    rto_us: u64,
+    delivered: u64,
+    acked_at_us: Option<u64>,
+    /// The window after the repair.
+    target: u64,
+    repair: Option<Repair>,
+    route_pps: Option<u64>,
+    cubic: Cubic,
+}
+
+impl Default for Kumi {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Search,
+            path: Path::default(),
+            anchor: None,
+            round: Round::default(),
+            before_rtt_us: None,
+            before_flying: 0,
+            deepest_us: 0,
+            held: Held::default(),
+            step: STEP_LAST,
+            skip: 0,
+            skipped: 0,
+            window: 10,
+            pace_pps: PPS_MAX,
+            rtt_min_us: 1,
+            rto_us: 0,
+            delivered: 0,
+            acked_at_us: None,
+            target: 10,
+            repair: None,
+            route_pps: None,
+            cubic: Cubic::default(),
+        }
+    }
+}
+
+/// Returns the packets that `pps` carries in `us`.
+fn packets_of(pps: u64, us: u64) -> u64 {
+    pps * us / SECOND_US
+}
+
+impl Kumi {
+    /// Returns the control of a connection whose route has had a rate, in packets per second.
+    pub fn with_route(pps: u64) -> Self {
+        Self {
+            route_pps: Some(pps),
+            ..Self::default()
+        }
+    }
+
+    /// A longer round trip than this beyond the shortest is a queue, not a clump.
+    fn noise_us(&self) -> u64 {
+        self.rtt_min_us / TOLERATED + SECOND_US / CLUMPS_PS
+    }
+
+    /// Returns whether a window lasts longer than a clump; otherwise a pace has no effect.
+    fn is_spaced(&self) -> bool {
+        2 * self.rtt_min_us * CLUMPS_PS > SECOND_US
+    }
+
+    fn held_window(&self) -> u64 {
+        let rate = self.path.rate().max(self.pace_pps);
+        let full = packets_of(rate, self.rtt_min_us);
+        let most = if self.held.is_own {
+            2 * full
+        } else {
+            full + full / 4
+        };
+        most + rate / CLUMPS_PS + WINDOW_MIN
+    }
+
+    /// Times the arrivals of this round.
+    fn measure(&mut self, a: &Acknowledgement) {
+        if let Some(sample) = a.rate {
+            let pps = u64::from(sample.packets) * SECOND_US / sample.interval_us;
+            self.round.best_pps = self.round.best_pps.max(pps);
+            // A program that sends less than the path carries shows what it sends. A rate that is
+            // held shows itself, and the highest of many samples a little more.
+            let is_higher = self.path.is_bounded && pps > self.path.rate();
+            if self.mode != Mode::Hold && (!sample.is_app_limited || is_higher) {
+                self.path.note(pps, a.now_us);
+            }
+        }
+        let Some(anchor) = self.anchor else {
+            let (at_us, last_us, gap_us) = (a.now_us, a.now_us, 0);
+            self.anchor = Some(Anchor {
+                at_us,
+                sent_us: a.sent_us,
+                delivered: a.delivered,
+                last_us,
+                gap_us,
+            });
+            return;
+        };
+        let gap_us = anchor.gap_us.max(a.now_us - anchor.last_us);
+        self.anchor = Some(Anchor {
+            last_us: a.now_us,
+            gap_us,
+            ..anchor
+        });
+        let packets = a.delivered - anchor.delivered;
+        let arrived = a.now_us - anchor.at_us;
+        let sent = a.sent_us.saturating_sub(anchor.sent_us);
+        // A pause of the program ends the train.
+        if sent > 2 * SECOND_US * packets / self.pace_pps.max(1) + SECOND_US / CLUMPS_PS {
+            self.anchor = None;
+            return;
+        }
+        // Hosts hold acknowledgements back for parts of a millisecond, so a shorter time shows
+        // none. A single packet may have waited for a second one before its acknowledgement.
+        if packets < TRAIN || a.acked < 2 || arrived * CLUMPS_PS < SECOND_US {
+            return;
+        }
+        // The longest time between two acknowledgements is how far a rate may be too high. Before a
+        // rate is known, it counts. Later ones are the mean of half a round trip.
+        let is_first = self.mode == Mode::Search;
+        if is_first || arrived >= self.rtt_min_us / 8 {
+            let more_us = if is_first { gap_us } else { 0 };
+            self.round.train_pps = packets * SECOND_US / (arrived.max(sent) + more_us);
+            self.round.train_us = arrived;
+            // A long pause between acknowledgements shows a busy host.
+            self.round.is_stretched = arrived * 7 > sent * 8 && gap_us * 4 <= arrived;
+        }
+    }
+
+    /// Takes a train that arrived slower than it left for the path's limit, if another one agrees:
+    /// on a busy host, the times of a single one show as much about the processor.
+    fn agree(&mut self, now_us: u64) {
+        let (pps, top_pps) = (self.round.train_pps, self.path.top_pps);
+        if pps > top_pps + top_pps / 8 {
+            self.path.top_pps = pps;
+        } else if pps >= top_pps - top_pps / 8 {
+            self.path.is_bounded = true;
+            self.path.note(top_pps, now_us);
+        }
+    }
+
+    fn end_round(&mut self, now_us: u64) {
+        // Few packets show no queue: each may wait for a second one before its acknowledgement.
+        if self.round.flying < TRAIN {
+            self.round.rtt_us = None;
+        }
+        let queue_us = self.round.rtt_us.map_or(0, |rtt| rtt - self.rtt_min_us);
+        // An eighth of the round trip is a queue on any path (HyStart).
+        let eighth_us = if self.path.is_bounded {
+            0
+        } else {
+            self.rtt_min_us / 8
+        };
+        let has_queue = queue_us > self.noise_us() + eighth_us;
+        self.deepest_us = self.deepest_us.max(queue_us);
+        if self.round.train_pps > 0 && self.path.is_bounded && self.mode != Mode::Hold {
+            self.path.note(self.round.train_pps, now_us);
+        } else if self.round.is_stretched {
+            self.agree(now_us);
+        }
+        match self.mode {
+            // The window that caused it.
+            Mode::Search if has_queue => self.compete(self.window / 2),
+            Mode::Hold => self.end_held_round(now_us),
+            _ => {}
+        }
+        self.before_rtt_us = self.round.rtt_us;
+        self.before_flying = self.round.flying;
+        self.round = Round {
+            until: self.delivered,
+            ..Round::default()
+        };
+        self.anchor = None;
+    }
+
+    fn end_held_round(&mut self, now_us: u64) {
+        let noise_us = self.rtt_min_us / TOLERATED + SECOND_US / CLUMPS_PS / 8;
+        let held = &mut self.held;
+        if held.rounds == 0 {
+            held.base_us = self.round.rtt_us.unwrap_or(0);
+        }
+        held.rounds += 1;
+        let has_queue = self
+            .round
+            .rtt_us
+            .is_some_and(|rtt| rtt > held.base_us + noise_us);
+        let (rate, train_pps, has_lost) = (self.path.rate(), self.round.train_pps, held.has_lost);
+        // A longer step needs less precision.
+        let part = if self.step <= STEP_LAST { 8 } else { 2 };
+        let is_shown = self.round.train_us >= self.rtt_min_us / part;
+        held.queue_rounds = if has_queue { held.queue_rounds + 1 } else { 0 };
+        held.has_lost = false;
+        // Packets of the round before have arrived in this one.
+        if held.probed_pps > 0 && (is_shown || has_lost) {
+            if !has_lost && train_pps >= (rate + held.probed_pps) / 2 {
+                self.path.note(train_pps.min(held.probed_pps), now_us);
+                self.step = (self.step / 2).max(STEP_LAST);
+                self.skip = 0;
+            } else {
+                self.skip = (2 * self.skip).clamp(1, SKIPPED_MAX);
+                self.skipped = 0;
+                self.step = STEP;
+            }
+        } else if (has_queue || has_lost) && self.round.train_us >= self.rtt_min_us / 2 {
+            // A full path delivers its rate.
+            (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate - rate / 16, rate), 0);
+        }
+        held.probed_pps = if held.is_probing { self.pace_pps } else { 0 };
+        held.is_probing = !held.is_probing && !has_queue && !has_lost && self.skipped >= self.skip;
+        if has_lost && train_pps > 0 && (!held.is_own || train_pps < rate - rate / 16) {
+            // Less arrives than was remembered: others are there.
+            self.path.best_pps = train_pps.max(rate / 2);
+            let flying = self.round.flying.max(self.before_flying);
+            self.compete(packets_of(train_pps, self.rtt_min_us).clamp(flying / 2, flying));
+            self.cut();
+            return;
+        }
+        let held = &mut self.held;
+        if held.rounds > HELD_ROUNDS || held.queue_rounds >= STEADY_ROUNDS {
+            let share = packets_of(self.round.best_pps, self.rtt_min_us);
+            self.compete(self.round.flying.min(share + share / 8));
+        }
+    }
+
+    /// Continues as CUBIC from a window.
+    fn compete(&mut self, window: u64) {
+        self.mode = Mode::Compete;
+        // The path has shown its limit.
+        self.step = STEP;
+        self.window = window.max(WINDOW_MIN);
+        self.cubic.resume(self.window as f64);
+    }
+
+    /// Cuts the window as CUBIC does.
+    fn cut(&mut self) {
+        self.window = (self.cubic.cut() as u64).max(WINDOW_MIN);
+        self.target = self.window;
+    }
+
+    /// Answers losses while a rate is searched or held.
+    fn answer_losses(&mut self, a: &Acknowledgement) {
+        let flying = self.round.flying.max(self.before_flying);
+        if a.lost == 0 || self.round.lost <= (flying + TOLERATED / 2) / TOLERATED {
+            return;
+        }
+        let rate = self.path.rate();
+        // What arrived of it.
+        let arrived_pps = self.round.best_pps.max(self.round.train_pps);
+        // The first acknowledgements of a burst show less than its end.
+        let share = match self.round.train_pps {
+            0 => flying,
+            _ => packets_of(arrived_pps, a.rtt_min_us).clamp(flying / 2, flying),
+        };
+        match self.mode {
+            Mode::Search => {
+                // A burst that overflows before it could show a rate leaves none.
+                self.path.is_bounded |= packets_of(rate, a.rtt_min_us) >= flying / 4;
+                self.compete(share);
+                self.cut();
+            }
+            Mode::Hold if flying < packets_of(rate, a.rtt_min_us) / 4 => {
+                // A short burst that meets others shows no rate.
+                self.compete(flying);
+                self.cut();
+                (self.path.best_pps, self.path.last_pps) = (rate - rate / 4, 0);
+            }
+            // The end of the round shows what arrives.
+            Mode::Hold if !self.held.has_lost => {
+                self.held.has_lost = true;
+                self.held.queue_rounds = self.held.queue_rounds.max(1);
+                self.held.is_probing = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// Sets the window in a repair: proportional rate reduction with the slow start bound.
+    fn reduce(&mut self, a: &Acknowledgement) {
+        let flying = u64::from(a.in_flight_before).max(1);
+        let repair = self.repair.get_or_insert(Repair {
+            flying,
+            delivered: 0,
+        });
+        let (pipe, acked) = (u64::from(a.in_flight), u64::from(a.acked));
+        repair.delivered += acked;
+        let more = if pipe > self.target {
+            let due = (self.target * repair.delivered).div_ceil(repair.flying);
+            due.saturating_sub(a.sent_in_repair)
+        } else {
+            let due = repair.delivered.saturating_sub(a.sent_in_repair).max(acked);
+            (due + u64::from(a.lost == 0)).min(self.target - pipe)
+        };
+        let least = u64::from(a.sent_in_repair == 0);
+        self.window = (pipe + more.max(least)).max(WINDOW_MIN);
+    }
+
+    fn set(&mut self, a: &Acknowledgement) {
+        let rate = self.path.rate().max(self.round.train_pps);
+        let clocked_pps = self.window * SECOND_US / a.srtt_us;
+        let is_full = u64::from(a.in_flight_before) > self.window / 2;
+        match self.mode {
+            Mode::Search => {
+                if is_full {
+                    self.window += u64::from(a.acked);
+                }
+                self.pace_pps = if self.path.is_bounded {
+                    rate.min(2 * clocked_pps)
+                } else {
+                    PPS_MAX
+                };
+                if self.path.is_bounded && self.window >= packets_of(rate, a.rtt_min_us) {
+                    if self.is_spaced() {
+                        self.hold(false);
+                    } else {
+                        self.compete(self.window);
+                    }
+                }
+            }
+            Mode::Hold => {
+                let rate = match self.round.train_pps {
+                    train_pps @ 1.. if self.held.has_lost => self.path.rate().min(train_pps),
+                    _ => self.path.rate(),
+                };
+                self.pace_pps = if self.held.queue_rounds > 0 {
+                    rate - rate / STEP
+                } else if self.held.is_probing {
+                    rate + rate / self.step
+                } else {
+                    rate
+                };
+                self.window = self.held_window();
+            }
+            Mode::Compete => {
+                if a.is_repairing {
+                    self.reduce(a);
+                } else {
+                    if self.repair.take().is_some() {
+                        self.cubic.set_window(self.target as f64);
+                    }
+                    self.cubic.acknowledge(a);
+                    self.window = u64::from(self.cubic.window()).max(WINDOW_MIN);
+                }
+                // What fits the window leaves at the path's rate.
+                self.pace_pps = match self.path.is_bounded {
+                    false => PPS_MAX,
+                    true if is_full => clocked_pps * 5 / 4,
+                    true => rate.max(clocked_pps * 5 / 4),
+                };
+            }
+        }
+    }
+
+    fn hold(&mut self, is_own: bool) {
+        self.mode = Mode::Hold;
+        let is_probing = is_own && self.step <= STEP_LAST && self.skipped >= self.skip;
+        self.held = Held {
+            is_own,
+            is_probing,
+            ..Held::default()
+        };
+        self.pace_pps = self.path.rate();
+        if is_probing {
+            self.pace_pps += self.pace_pps / self.step;
+        }
+        self.window = self.held_window();
+    }
+}
+
+impl Control for Kumi {
+    fn start(&mut self, now_us: u64) {
+        self.end_round(now_us);
+        self.round.until = self.delivered + 1;
+        if let Some(pps) = self.route_pps.take() {
+            // The first data goes at half of the rate that the route has had.
+            self.path.note(pps / 2, now_us);
+            (self.path.is_bounded, self.step) = (true, 1);
+            self.hold(false);
+        }
+        let is_idle = self.acked_at_us.is_some_and(|at| now_us > at + self.rto_us);
+        if is_idle && self.path.is_bounded && self.is_spaced() {
+            self.skipped += 1;
+            self.hold(true);
+        }
+    }
+
+    fn acknowledge(&mut self, a: &Acknowledgement) {
+        self.rto_us = a.srtt_us + 8_000;
+        self.acked_at_us = Some(a.now_us);
+        self.rtt_min_us = a.rtt_min_us;
+        self.delivered = a.delivered;
+        self.round.lost += u64::from(a.lost);
+        self.round.flying = self.round.flying.max(u64::from(a.in_flight_before));
+        if let Some(rtt_us) = a.rtt_us {
+            self.round.rtt_us = Some(self.round.rtt_us.map_or(rtt_us, |least| least.min(rtt_us)));
+        }
+        if a.rate
+            .is_some_and(|sample| sample.delivered_before >= self.round.until)
+        {
+            self.end_round(a.now_us);
+        }
+        self.measure(a);
+        self.answer_losses(a);
+        self.set(a);
+    }
+
+    fn lose(&mut self, in_flight: u32, _now_us: u64) {
+        if self.mode != Mode::Compete {
+            return;
+        }
+        // A path that has shown its queue and is far from it has not lost by congestion.
+        let rtt_us = self.round.rtt_us.max(self.before_rtt_us);
+        let queue_us = rtt_us.map_or(u64::MAX, |rtt| rtt - self.rtt_min_us);
+        let is_empty = self.deepest_us > 2 * self.noise_us() && queue_us < self.deepest_us / 2;
+        if is_empty && self.round.lost * TOLERATED <= u64::from(in_flight) {
+            self.target = self.window;
+            return;
+        }
+        self.deepest_us -= self.deepest_us / 8;
+        self.path.is_bounded |= packets_of(self.path.rate(), self.rtt_min_us) >= self.window / 4;
+        self.cut();
+    }
+
+    fn time_out(&mut self, _now_us: u64) {
+        if self.mode != Mode::Compete {
+            self.compete(self.window);
+        }
+        self.cut();
+        self.cubic.time_out(0);
+        self.repair = None;
+        self.window = 1;
+    }
+
+    fn undo(&mut self) {}
+
+    fn window(&self) -> u32 {
+        self.window as u32
+    }
+
+    fn pace_pps(&self) -> Option<u64> {
+        Some(self.pace_pps.max(100))
+    }
+}

@@ -1,0 +1,8 @@
+//! The congestion control of `kumi tcp` as a model, and paths to run it on, in virtual time.
+
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod kumi;
+pub mod rivals;
+pub mod simulation;

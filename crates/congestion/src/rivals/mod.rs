@@ -1,0 +1,4 @@
+//! The controls to compare with, as Linux has them.
+
+pub mod bbr;
+pub mod cubic;

@@ -1,0 +1,5 @@
+//! Connections over a bottleneck, packet by packet.
+
+pub mod path;
+pub mod sender;
+pub mod world;
