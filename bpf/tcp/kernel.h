@@ -75,12 +75,12 @@ struct tcp_sock {
 	__u32 mss_cache;
 	__u32 srtt_us;       /* << 3 */
 	__u64 tcp_mstamp;    /* microseconds: when the packet in hand came */
-	__u64 tcp_wstamp_ns; /* when the next packet may go, where packets are paced */
+	__u64 first_tx_mstamp; /* microseconds: when the packet left that was delivered last */
 	struct minmax rtt_min;
 	struct tcp_rack rack;
 	__u32 snd_cwnd;
-	__u32 snd_cwnd_stamp; /* jiffies: the window was last used, or set */
 	__u32 snd_ssthresh;
+	__u32 prr_out;    /* packets that left since a repair began */
 	__u32 prior_cwnd; /* the window before the last cut */
 	__u32 packets_out;
 	__u32 lost_out;
@@ -88,8 +88,6 @@ struct tcp_sock {
 	__u32 retrans_out;
 	__u32 total_retrans;
 	__u32 delivered;
-	__u32 rate_delivered;
-	__u32 rate_interval_us;
 	__u32 notsent_lowat; /* bytes; 0: not set */
 	__u8 ecn_flags;
 	__u8 tlp_retrans : 1; /* by BPF_CORE_READ_BITFIELD only: its place differs */
@@ -103,9 +101,15 @@ struct task_struct {
 	__u64 start_boottime; /* nanoseconds */
 } KERNEL;
 
-struct ack_sample {
-	__u32 pkts_acked;
-	__s32 rtt_us; /* negative: none */
+struct rate_sample {
+	__u32 prior_delivered; /* packets delivered when the acknowledged one left */
+	__s32 delivered;       /* packets in the interval; negative: no sample */
+	long interval_us;
+	long rtt_us; /* negative: none */
+	int losses;
+	__u32 acked_sacked; /* packets that this acknowledgement delivers */
+	__u32 prior_in_flight;
+	bool is_app_limited;
 } KERNEL;
 
 struct seq_file;
@@ -130,6 +134,8 @@ enum tcp_ca_event {
 };
 
 enum { TCP_CA_CWR = 2, TCP_CA_Loss = 4 };
+/* The account of a sender's time (enum tcp_chrono): from here on, a buffer holds it up. */
+enum { HELD_UP_BY_BUFFER = 2 };
 enum { SK_PACING_NONE, SK_PACING_NEEDED };
 enum { TCP_ECN_OK = 1 };
 enum { TCP_INFINITE_SSTHRESH = 0x7fffffff };
@@ -148,21 +154,18 @@ struct tcp_congestion_ops {
 	__u32 flags;
 	__u32 (*ssthresh)(struct sock *sk);
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
-	void (*set_state)(struct sock *sk, __u8 state);
+	void (*cong_control)(struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
-	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
-	__u32 (*min_tso_segs)(struct sock *sk);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	void (*init)(struct sock *sk);
 };
 
-/* CUBIC, which does everything except the restart. Callable from BPF since 5.13. */
+/* CUBIC, where others share the path. Callable from BPF since 5.13. */
 extern void cubictcp_init(struct sock *sk) __ksym;
 extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
 extern void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 extern void cubictcp_state(struct sock *sk, __u8 state) __ksym;
 extern void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym;
-extern void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
 extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 
 static __always_inline struct tcp_sock *tcp_sk(const struct sock *sk)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The congestion control `kumi`: CUBIC, except for the traffic patterns of parallel programs.
+ * The congestion control `kumi`, for the traffic patterns of parallel programs.
  *
- *   modest.h   in collectives within a cluster: a window that leaves room in shallow ports
- *   rate.h     estimates the path's rate
- *   pace.h     spaces packets out where they would clump
- *   restart.h  starts at the known rate, after idle time and at the first data
- *   fill.h     sets the window from there until CUBIC takes over
+ *   path.h     a path's rate and its age; window and pace
+ *   control.h  search, hold, compete: the control itself
+ *   route.h    starts at the known rate: after idle time, and at the first data
  *   phase.h    keeps parameters apart for each phase of the program
+ *   modest.h   in collectives within a cluster: a window that leaves room in shallow ports
  *   sane.h     corrects windows and thresholds that no program has set
  *   here       a refusal by the host's own queue is not congestion; short timeouts
  *
@@ -15,23 +14,14 @@
  *
  *   ranks.h        selects the sockets that use it; acknowledgements before data
  *   connections.h  lists connections, and gives them back
- *
- * States of a connection on a path that is not local:
- *
- *   new ──known route──► paced start ──2 RTT──► filling ──32 RTT──► CUBIC
- *    │                       ▲                     │                  │
- *    │                       │                   loss: keep the       │
- *    │                       │                   delivered rate ──► CUBIC
- *    └─unknown─► slow start  └──── idle for an RTO, then data ◄───────┘
- *                    └──────────────────────────────────────────► CUBIC
  */
-#include "sane.h"
 #include "modest.h"
-#include "restart.h"
-#include "fill.h"
 #include "phase.h"
 #include "ranks.h"
 #include "connections.h"
+
+/* The kernel's floor of the retransmission timeout, in microseconds (TCP_RTO_MIN). */
+#define RTO_MIN_KERNEL_US 200000
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -51,6 +41,7 @@ static __always_inline struct kumi_tcp_memory *welcome(struct sock *sk)
 	cubictcp_init(sk);
 	if (memory) {
 		memory->ceiling = 0;
+		memory->step = STEP_LAST;
 		approve(memory, tcp_sk(sk));
 	}
 	if (memory && has(KUMI_TCP_SHORT_RTO))
@@ -66,39 +57,63 @@ void BPF_PROG(kumi_init, struct sock *sk)
 	welcome(sk);
 }
 
+/* The first packet has left on an empty path. */
+static __always_inline void start(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	if (has(KUMI_TCP_PHASE_MEMORY))
+		follow_phase(memory, sk);
+	end_round(memory, sk);
+	memory->round_until = tcp_sk(sk)->delivered + 1;
+	if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
+		begin(memory, sk);
+	memory->has_sent = 1;
+	if (has(KUMI_TCP_PACED_RESTART))
+		restart(memory, sk);
+}
+
+/* Continues as CUBIC after a timeout, for which the kernel has set the window. */
+static __always_inline void retreat(struct kumi_tcp_memory *memory, struct sock *sk, __u32 cwnd)
+{
+	compete(memory, sk, tcp_sk(sk)->snd_cwnd);
+	tcp_sk(sk)->snd_ssthresh = cubic_ssthresh(cwnd);
+}
+
+/* All packets in flight are taken for lost. The kernel sets the window. */
+static __always_inline void time_out(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	memory->timeouts++;
+	COUNT(timeouts);
+	if (memory->mode != COMPETE)
+		retreat(memory, sk, tp->snd_cwnd);
+	cubictcp_state(sk, TCP_CA_Loss);
+}
+
 SEC("struct_ops")
 void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+	struct kumi_tcp_memory *memory;
 
+	if (event != CA_EVENT_TX_START && event != CA_EVENT_LOSS)
+		return;
+	memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 	/*
 	 * The kernel does not call `init` in every context: of some hundred connections, one came
 	 * without.
 	 */
-	if (!memory && event == CA_EVENT_TX_START)
+	if (!memory)
 		memory = welcome(sk);
-	if (memory)
-		mend(memory, tcp_sk(sk));
-	if (memory && event == CA_EVENT_CWND_RESTART)
-		note_silence(memory, tcp_sk(sk));
-	if (memory && event == CA_EVENT_TX_START) {
-		if (memory->cwnd_before)
-			forgive_silence(memory, tcp_sk(sk));
-		judge_train(memory, tcp_sk(sk));
-		if (has(KUMI_TCP_PHASE_MEMORY))
-			follow_phase(memory, sk);
-		memory->cwnd_before = 0;
-		if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
-			begin(memory, sk);
-		memory->has_sent = 1;
-		memory->began_at_ns = bpf_ktime_get_ns();
-		if (has(KUMI_TCP_PACED_RESTART))
-			restart(memory, sk);
-		space_out_first(memory, sk);
+	if (!memory)
+		return;
+	mend(memory, tcp_sk(sk));
+	if (event == CA_EVENT_TX_START) {
+		start(memory, sk);
+		cubictcp_cwnd_event(sk, event);
+	} else {
+		time_out(memory, sk);
 	}
-	cubictcp_cwnd_event(sk, event);
-	if (memory)
-		approve(memory, tcp_sk(sk));
+	approve(memory, tcp_sk(sk));
 }
 
 /*
@@ -109,8 +124,43 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
  */
 static __always_inline bool is_stall(const struct tcp_sock *tp)
 {
-	return !is_local(tp) && !tp->lost_out && !tp->sacked_out && !tp->retrans_out &&
+	return is_spaced(tp) && !tp->lost_out && !tp->sacked_out && !tp->retrans_out &&
 	       !(tp->ecn_flags & TCP_ECN_OK) && !BPF_CORE_READ_BITFIELD(tp, tlp_retrans);
+}
+
+/* Takes the rate for the path's limit, if it explains that a window overflowed. */
+static __always_inline void bound(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	if (packets_of(rate_of(path_of(memory)), rtt_min_us(tp)) >= tp->snd_cwnd / 4)
+		path_of(memory)->is_bounded = 1;
+}
+
+/* Returns the threshold at the start of a repair, and sets the window to it. */
+static __always_inline __u32 answer(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 cwnd = tp->snd_cwnd > CWND_MIN ? tp->snd_cwnd : CWND_MIN;
+
+	if (has(KUMI_TCP_STALL_FORGIVENESS) && is_stall(tp)) {
+		memory->stalls++;
+		COUNT(stalls);
+		memory->is_local = 1;
+		return cwnd;
+	}
+	memory->is_local = 0;
+	memory->losses++;
+	COUNT(losses);
+	blame_phase_before(memory, tp);
+	note_crowd(memory, tp);
+	/* `answer_losses` judges those of a rate that is searched or held, when counted. */
+	if (memory->mode != COMPETE || is_stray(memory, tp))
+		return cwnd;
+	memory->deepest_us -= memory->deepest_us / 8;
+	bound(memory, tp);
+	cwnd = cubictcp_recalc_ssthresh(sk);
+	/* `reduce` goes on with the next acknowledgement. The timer of RACK has none. */
+	set_window(tp, in_flight(tp) < cwnd ? in_flight(tp) + 1 : cwnd);
+	return cwnd;
 }
 
 SEC("struct_ops")
@@ -118,147 +168,89 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
-	__u32 cwnd;
+	__u32 before, cwnd;
 
-	if (memory)
-		mend(memory, tp);
-	if (has(KUMI_TCP_STALL_FORGIVENESS) && is_stall(tp)) {
-		/* The kernel sets the window to this when the reduction is complete. */
-		cwnd = tp->snd_cwnd > SSTHRESH_MIN ? tp->snd_cwnd : SSTHRESH_MIN;
-		COUNT(stalls);
-		if (memory) {
-			memory->stalls++;
-			approve_cut(memory, tp, cwnd);
-		}
-		return cwnd;
-	}
-	COUNT(losses);
-	cwnd = cubictcp_recalc_ssthresh(sk);
 	if (!memory)
-		return cwnd;
-	if (tp->snd_cwnd < tp->snd_ssthresh)
-		cwnd = kept_of_slow_start(memory, tp, cwnd);
-	else
-		cwnd = kept(memory, tp, cwnd);
-	memory->losses++;
-	blame_phase_before(memory, tp);
-	memory->lost_at_ns = bpf_ktime_get_ns();
-	space_out(memory, sk);
-	retreat(memory, tp);
-	note_crowd(memory, tp);
-	approve_cut(memory, tp, cwnd);
+		return cubictcp_recalc_ssthresh(sk);
+	mend(memory, tp);
+	before = tp->snd_cwnd;
+	cwnd = answer(memory, sk);
+	approve_cut(memory, tp, before, cwnd);
 	return cwnd;
 }
 
-/* Grows the window, by kumi's rules or else by CUBIC's. */
-static __always_inline void grow(struct kumi_tcp_memory *memory, struct sock *sk, __u32 ack, __u32 acked)
+static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct sock *sk,
+					const struct rate_sample *rs)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 flying = rs->prior_in_flight;
+
+	mend(memory, tp);
+	if (has(KUMI_TCP_PHASE_MEMORY))
+		follow_phase(memory, sk);
+	path_of(memory)->acked_at_ns = ack_ns(tp);
+	confirm(memory, tp, rs->rtt_us);
+	memory->round_lost += rs->losses;
+	if (flying > memory->round_flying)
+		memory->round_flying = flying;
+	if (rs->rtt_us > 0 && (!memory->round_rtt_us || rs->rtt_us < memory->round_rtt_us))
+		memory->round_rtt_us = rs->rtt_us;
+	if (rs->delivered > 0 && (__s32)(rs->prior_delivered - memory->round_until) >= 0)
+		end_round(memory, sk);
+	measure(memory, tp, rs);
+	/* The kernel does not announce a timeout within a repair. */
+	if (ca_state(tp) == TCP_CA_Loss && memory->mode != COMPETE)
+		retreat(memory, sk, tp->snd_ssthresh);
+	else if (rs->losses > 0)
+		answer_losses(memory, sk);
+	if (modest(memory, tp, rs->acked_sacked))
+		set_pace(sk, pps_of(tp->snd_cwnd, srtt_us(tp)) * 5ULL / 4);
+	else
+		steer(memory, sk, rs);
+	if (has(KUMI_TCP_FIRST_TARGET) && ack_ns(tp) - memory->shared_at_ns > SHARE_EVERY_NS)
+		share(memory, sk, ack_ns(tp));
+	approve(memory, tp);
+}
+
+/* CUBIC for a connection without memory. */
+static __always_inline void acknowledge_alone(struct sock *sk, const struct rate_sample *rs)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	uncap(memory, sk);
-	space_out(memory, sk);
-	if (has(KUMI_TCP_PHASE_MEMORY))
-		follow_phase(memory, sk);
-	if (is_local(tp)) {
-		path_of(memory)->acked_at_ns = ack_ns(tp);
-		if (modest(memory, tp, acked))
-			return;
-	} else {
-		bound_slow_start(memory, tp);
-		if (fill(memory, tp, acked))
-			return;
-		/*
-		 * CUBIC's clock continued while the window was held. CUBIC would jump to the window
-		 * of the present time.
-		 */
-		if (memory->has_filled)
-			cubictcp_recalc_ssthresh(sk);
-		memory->has_filled = 0;
-	}
-	cubictcp_cong_avoid(sk, ack, acked);
+	if (ca_state(tp) < TCP_CA_CWR || ca_state(tp) == TCP_CA_Loss)
+		cubictcp_cong_avoid(sk, 0, rs->acked_sacked);
+	else if (tp->snd_cwnd > tp->snd_ssthresh)
+		set_window(tp, tp->snd_ssthresh);
+	set_pace(sk, 2 * pps_of(tp->snd_cwnd, srtt_us(tp)));
 }
 
+SEC("struct_ops")
+void BPF_PROG(kumi_cong_control, struct sock *sk, __u32 ack, int flag, const struct rate_sample *rs)
+{
+	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+
+	if (memory)
+		acknowledge(memory, sk, rs);
+	else
+		acknowledge_alone(sk, rs);
+}
+
+/* The same before Linux 6.10. */
+SEC("struct_ops")
+void BPF_PROG(kumi_cong_control_6_0, struct sock *sk, const struct rate_sample *rs)
+{
+	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+
+	if (memory)
+		acknowledge(memory, sk, rs);
+	else
+		acknowledge_alone(sk, rs);
+}
+
+/* Never called. Kernels before 6.0 require it of programs. */
 SEC("struct_ops")
 void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
-
-	if (!memory) {
-		cubictcp_cong_avoid(sk, ack, acked);
-		return;
-	}
-	mend(memory, tcp_sk(sk));
-	grow(memory, sk, ack, acked);
-	approve(memory, tcp_sk(sk));
-}
-
-SEC("struct_ops")
-void BPF_PROG(kumi_set_state, struct sock *sk, __u8 state)
-{
-	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
-
-	if (memory) {
-		mend(memory, tcp_sk(sk));
-		if (state == TCP_CA_Loss && ca_state(tcp_sk(sk)) != TCP_CA_Loss) {
-			memory->timeouts++;
-			memory->restarted_at_ns = 0; /* that start is over */
-			COUNT(timeouts);
-		}
-		approve(memory, tcp_sk(sk));
-	}
-	cubictcp_state(sk, state);
-}
-
-/*
- * Returns whether the path is local, no loss is under repair, and all values are plausible.
- * Processor time is scarce there, and nothing is learnt.
- */
-static __always_inline bool is_busy_local(const struct tcp_sock *tp)
-{
-	return is_local(tp) && ca_state(tp) < TCP_CA_CWR && tp->snd_cwnd <= CWND_MAX &&
-	       (tp->snd_ssthresh <= CWND_MAX || tp->snd_ssthresh == TCP_INFINITE_SSTHRESH);
-}
-
-SEC("struct_ops")
-void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
-{
-	struct kumi_tcp_memory *memory;
-
-	/*
-	 * Done here and not where the window grows, because deliveries during a repair show the
-	 * most.
-	 */
-	memory = is_busy_local(tcp_sk(sk)) ? NULL : bpf_sk_storage_get(&memories, sk, 0, 0);
-	if (memory)
-		mend(memory, tcp_sk(sk));
-	if (memory && !is_local(tcp_sk(sk))) {
-		learn(memory, sk);
-		follow_train(memory, tcp_sk(sk));
-		confirm(memory, tcp_sk(sk), sample->rtt_us);
-		approve(memory, tcp_sk(sk));
-	}
-	cubictcp_acked(sk, sample);
-}
-
-/*
- * The only callback between an acknowledgement, at which the kernel sets the pace, and the packets
- * that it releases.
- */
-SEC("struct_ops")
-__u32 BPF_PROG(kumi_min_tso_segs, struct sock *sk)
-{
-	struct kumi_tcp_memory *memory;
-
-	if (is_busy_local(tcp_sk(sk)))
-		return CLUMP_MIN;
-	memory = bpf_sk_storage_get(&memories, sk, 0, 0);
-	if (memory)
-		mend(memory, tcp_sk(sk));
-	if (memory && !is_local(tcp_sk(sk)) && has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING)) {
-		hold_first(memory, sk);
-		hold_pace(memory, sk);
-	}
-	return CLUMP_MIN;
 }
 
 /*
@@ -291,21 +283,31 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 #define OPERATIONS                                                       \
 	.init = (void *)kumi_init,                                       \
 	.ssthresh = (void *)kumi_ssthresh,                               \
-	.cong_avoid = (void *)kumi_cong_avoid,                           \
-	.set_state = (void *)kumi_set_state,                             \
 	.cwnd_event = (void *)kumi_cwnd_event,                           \
-	.pkts_acked = (void *)kumi_pkts_acked,                           \
-	.min_tso_segs = (void *)kumi_min_tso_segs,                       \
 	.undo_cwnd = (void *)kumi_undo_cwnd,                             \
 	.flags = TCP_CONG_NON_RESTRICTED, /* any program may choose it */ \
 	.name = OWN_CONTROL
 /* clang-format on */
 
 /*
- * Only one of the two is loaded. The kernel holds the first by a link (6.4), the second by its map.
+ * Only one of the three is loaded. The kernel holds the first by a link (6.4), and passes it two
+ * arguments more (6.10). It holds the last by its map.
  */
 SEC(".struct_ops.link")
-struct tcp_congestion_ops kumi = { OPERATIONS };
+struct tcp_congestion_ops kumi = {
+	OPERATIONS,
+	.cong_control = (void *)kumi_cong_control,
+};
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops kumi_6_4 = {
+	OPERATIONS,
+	.cong_control = (void *)kumi_cong_control_6_0,
+};
 
 SEC(".struct_ops")
-struct tcp_congestion_ops kumi_unlinked = { OPERATIONS };
+struct tcp_congestion_ops kumi_unlinked = {
+	OPERATIONS,
+	.cong_avoid = (void *)kumi_cong_avoid,
+	.cong_control = (void *)kumi_cong_control_6_0,
+};

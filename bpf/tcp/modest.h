@@ -13,7 +13,7 @@
 #ifndef KUMI_TCP_MODEST_H
 #define KUMI_TCP_MODEST_H
 
-#include "path.h"
+#include "control.h"
 
 /*
  * Room: packets of a flow that may stand in queues. Nothing reports the number of flows in a port
@@ -26,8 +26,6 @@
 #define ROOM_GROWS_EVERY_NS 500000000ULL
 /* Losses within this time belong to one overflow. */
 #define ROOM_SHRINKS_EVERY_NS 10000000ULL
-/* Packets that the kernel's fast recovery needs. */
-#define CWND_MIN 2
 
 /* Time for which a rank treats the ports of a phase as crowded after a loss there. */
 #define CROWDED_NS 10000000000ULL
@@ -40,7 +38,7 @@ static __always_inline struct crowd *crowd_of(const struct kumi_tcp_memory *memo
 {
 	__u32 place;
 
-	if (!memory->rank || !memory->phase || !is_local(tp))
+	if (!memory->rank || !memory->phase || is_spaced(tp))
 		return NULL;
 	place = place_of(memory->rank);
 	return place ? bpf_map_lookup_elem(&crowds, &place) : NULL;
@@ -103,8 +101,8 @@ static __always_inline void note_rtt(struct kumi_tcp_memory *memory, const struc
 {
 	__u32 rtt_us = tp->rack.rtt_us;
 
-	if (rtt_us && (!memory->round_rtt_us || rtt_us < memory->round_rtt_us))
-		memory->round_rtt_us = rtt_us;
+	if (rtt_us && (!memory->crowd_rtt_us || rtt_us < memory->crowd_rtt_us))
+		memory->crowd_rtt_us = rtt_us;
 }
 
 /* Moves the window towards the room. Returns false if no crowd requires it. */
@@ -120,7 +118,7 @@ static __always_inline bool modest(struct kumi_tcp_memory *memory, struct tcp_so
 		return false;
 	note_rtt(memory, tp);
 	room = room_of(crowd, memory, ack_ns(tp));
-	rtt_us = memory->round_rtt_us;
+	rtt_us = memory->crowd_rtt_us;
 	if (rtt_us < shortest_us)
 		return true;
 	is_used = in_flight(tp) + acked >= cwnd / 2;
@@ -136,7 +134,7 @@ static __always_inline bool modest(struct kumi_tcp_memory *memory, struct tcp_so
 	if (memory->credit < cwnd)
 		return true;
 	memory->credit = 0; /* a round trip has passed */
-	memory->round_rtt_us = 0;
+	memory->crowd_rtt_us = 0;
 	if (queued < room / 2 && is_used)
 		tp->snd_cwnd = cwnd + 1;
 	else if (queued > room && cwnd > CWND_MIN)

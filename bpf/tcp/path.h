@@ -1,75 +1,81 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* State of a connection's path, with its age: clocks and units that the other files use. */
+/* A path in one phase: its rate, with its age, and the units that the other files use. */
 #ifndef KUMI_TCP_PATH_H
 #define KUMI_TCP_PATH_H
 
 #include "memory.h"
 
+#define SECOND_US 1000000ULL
 /*
- * Round-trip time below which a path belongs to a cluster. Slow start costs nothing there, and a
- * full port costs much.
+ * The kernel passes on this part of a second of the pacing rate at once (sk_pacing_shift). It times
+ * such a clump as one packet, so a round trip can be longer by it without a queue.
  */
-#define LOCAL_RTT_US 2000
-/* The kernel's floor of the retransmission timeout, in microseconds (TCP_RTO_MIN). */
-#define RTO_MIN_KERNEL_US 200000
-/*
- * Duration of a clump, in microseconds. The kernel passes on a millisecond of the rate
- * (sk_pacing_shift) and times it as one packet. The round trip of a full path therefore exceeds the
- * shortest, that of a small packet, by this, without any queue. On a half-full path it is half of
- * this.
- */
-#define CLUMP_US 977
+#define CLUMPS_PS 1024
 /* Largest window: 2^20 packets of 1448 bytes exceed TCP's largest window, 1 GiB (RFC 7323). */
 #define CWND_MAX (1U << 20)
-/*
- * Highest rate, in packets per second: 64-byte packets at 137 Gb/s. Its product with a window of 20
- * bits fits.
- */
+/* The kernel's first window (RFC 6928). */
+#define CWND_INITIAL 10
+/* Fewest packets of a window, as in the kernel, and of a clump (tcp_min_tso_segs). */
+#define CWND_MIN 2
+/* Highest rate, in packets per second: 64-byte packets at 137 Gb/s. */
 #define PPS_MAX (1ULL << 28)
 /* Longest round trip: one minute. The kernel's value for "not measured yet" is 2^32 - 1. */
-#define SPAN_MAX_US 60000000
-/* Reciprocal of the part by which a measured rate may be too high, because of clumps and timers. */
-#define EXCESS_PART 16
+#define RTT_MAX_US 60000000
+/*
+ * Span of the highest rate. A rate counts for the running span and the one before, so for 10 to
+ * 20 s of traffic: the kernel's BBR takes the shortest round trip of 10 s.
+ */
+#define SPAN_NS 10000000000ULL
 
-static __always_inline __u32 best_pps(const struct kumi_tcp_path *path)
+static __always_inline __u32 rate_of(const struct kumi_tcp_path *path)
 {
 	return path->best_pps > path->last_pps ? path->best_pps : path->last_pps;
 }
 
-/*
- * Returns the arrival time of the current acknowledgement, which the kernel has read from the clock
- * already.
- */
+/* Returns the arrival time of the current acknowledgement, which the kernel has read already. */
 static __always_inline __u64 ack_ns(const struct tcp_sock *tp)
 {
 	return tp->tcp_mstamp * 1000;
 }
 
-/* Returns the rate of `packets` in `span_ns`, in packets per second. */
-static __always_inline __u32 pps_of(__u32 packets, __u64 span_ns)
+/* Returns the rate of `packets` in `us`, in packets per second. */
+static __always_inline __u32 pps_of(__u64 packets, __u64 us)
 {
-	__u64 pps = span_ns ? packets * 1000000000ULL / span_ns : PPS_MAX;
+	__u64 pps = us ? packets * SECOND_US / us : PPS_MAX;
 
 	return pps < PPS_MAX ? pps : PPS_MAX;
 }
 
-/* Returns the window that `pps` fills in `span_us`, in packets; 0 without a round trip. */
-static __always_inline __u32 packets_of(__u64 pps, __u64 span_us)
+/* Returns the packets that `pps` carries in `us`. */
+static __always_inline __u32 packets_of(__u64 pps, __u64 us)
 {
-	__u64 packets;
+	__u64 packets = pps * us / SECOND_US;
 
-	if (span_us > SPAN_MAX_US)
-		return 0;
-	if (pps > PPS_MAX)
-		pps = PPS_MAX;
-	packets = pps * span_us / 1000000;
 	return packets < CWND_MAX ? packets : CWND_MAX;
 }
 
-/* Returns whether the path is local. Nothing about a local path is remembered. */
-static __always_inline bool is_local(const struct tcp_sock *tp)
+/* Returns the shortest round trip in microseconds; 0 if none was measured. */
+static __always_inline __u32 rtt_min_us(const struct tcp_sock *tp)
 {
-	return tp->rtt_min.s[0].v < LOCAL_RTT_US;
+	__u32 rtt_us = tp->rtt_min.s[0].v;
+
+	return rtt_us <= RTT_MAX_US ? rtt_us : 0;
+}
+
+static __always_inline __u32 srtt_us(const struct tcp_sock *tp)
+{
+	__u32 rtt_us = tp->srtt_us >> 3;
+
+	return rtt_us ? rtt_us : 1;
+}
+
+/*
+ * Returns whether a window lasts longer than a clump. Otherwise the kernel sends all of it at once,
+ * whatever the pace, and a timer would only cost.
+ */
+static __always_inline bool is_spaced(const struct tcp_sock *tp)
+{
+	return 2ULL * rtt_min_us(tp) * CLUMPS_PS > SECOND_US;
 }
 
 static __always_inline bool is_fresh(__u64 at_ns)
@@ -91,38 +97,61 @@ static __always_inline __u32 fresh_rtt_us(const struct tcp_sock *tp)
 {
 	__u32 rtt_us = tp->rack.rtt_us;
 
-	return rtt_us ? rtt_us : tp->rtt_min.s[0].v;
+	return rtt_us ? rtt_us : rtt_min_us(tp);
 }
 
-/* Returns whether the event happened, at most `round_trips` ago. */
-static __always_inline bool is_recent(__u64 at_ns, const struct tcp_sock *tp, __u32 round_trips)
+/* Returns whether the event happened, at most a round trip ago. */
+static __always_inline bool is_recent(__u64 at_ns, const struct tcp_sock *tp)
 {
-	return at_ns && bpf_ktime_get_ns() - at_ns <= round_trips * (__u64)(tp->srtt_us >> 3) * 1000;
+	return at_ns && bpf_ktime_get_ns() - at_ns <= srtt_us(tp) * 1000ULL;
 }
 
-/* Returns whether the last paced start was at most `round_trips` ago. */
-static __always_inline bool is_soon_after_start(const struct kumi_tcp_memory *memory,
-						const struct tcp_sock *tp, __u32 round_trips)
+/* Counts a rate that the path has shown. */
+static __always_inline void note_rate(struct kumi_tcp_path *path, __u32 pps, __u64 now_ns)
 {
-	return is_recent(memory->restarted_at_ns, tp, round_trips);
+	if (now_ns > path->span_began_ns + SPAN_NS) {
+		path->last_pps = path->best_pps;
+		path->best_pps = 0;
+		path->span_began_ns = now_ns;
+	}
+	if (pps > path->best_pps)
+		path->best_pps = pps;
 }
 
-/* Returns the packets in flight with which `pps` fills the path, a little less than that. */
-static __always_inline __u64 filling(const struct tcp_sock *tp, __u32 pps)
+static __always_inline void set_window(struct tcp_sock *tp, __u32 cwnd)
 {
-	__u32 packets = packets_of(pps, tp->rtt_min.s[0].v);
-
-	return packets - packets / EXCESS_PART;
+	if (cwnd < CWND_MIN)
+		cwnd = CWND_MIN;
+	tp->snd_cwnd = cwnd < CWND_MAX ? cwnd : CWND_MAX;
 }
 
 /*
- * Sets the window, with the present time. The kernel would halve a window that it takes for unused.
+ * Sets the pace in packets per second. Kernels before 6.0 do not allow writing the rate. There, its
+ * upper limit is written instead. A program that has set its own limit keeps it.
  */
-static __always_inline void set_window(struct tcp_sock *tp, __u32 cwnd)
+static __always_inline void set_pace(struct sock *sk, __u64 pps)
 {
-	tp->snd_cwnd = cwnd < CWND_MAX ? cwnd : CWND_MAX;
-	if (has(KUMI_TCP_WRITES_STAMP))
-		tp->snd_cwnd_stamp = bpf_jiffies64();
+	__u64 bytes_ps = (pps < PPS_MAX ? pps : PPS_MAX) * tcp_sk(sk)->mss_cache;
+	bool is_needed = has(KUMI_TCP_PACED_RESTART) && is_spaced(tcp_sk(sk));
+	int ceiling;
+
+	if (!has(KUMI_TCP_WRITES_PACING)) {
+		ceiling = is_needed && bytes_ps < 0x7fffffff ? bytes_ps : -1;
+		bpf_setsockopt(sk, SOL_SOCKET, SO_MAX_PACING_RATE, &ceiling, sizeof(ceiling));
+		return;
+	}
+	sk->sk_pacing_rate = bytes_ps < sk->sk_max_pacing_rate ? bytes_ps : sk->sk_max_pacing_rate;
+	if (is_needed && sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+}
+
+/* Returns the pace in packets per second, at least one. */
+static __always_inline __u64 pace_of(const struct sock *sk)
+{
+	__u32 mss = tcp_sk(sk)->mss_cache;
+	__u64 pps = mss ? sk->sk_pacing_rate / mss : 0;
+
+	return pps < 1 ? 1 : pps < PPS_MAX ? pps : PPS_MAX;
 }
 
 #endif

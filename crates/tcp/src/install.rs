@@ -2,7 +2,7 @@
 
 use crate::connections;
 use crate::error::TcpError;
-use crate::ladder::{Tier, WRITES_STAMP, has_moved_callback, has_struct_ops_link};
+use crate::ladder::{Registration, Tier, has_moved_callback};
 use crate::layout::{Settings, Totals};
 use crate::pins::{is_installed, make_folders, pin, pin_error, remove as remove_pins};
 use crate::refusal::{self, refusal};
@@ -13,9 +13,8 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kumi.bpf.o"));
 
 /// Prefix of the congestion control's programs. The other programs work without it.
 const CONTROL_PREFIX: &str = "kumi_";
-/// Name of the congestion control. Kernels hold it by a link since 6.4, and by its map before.
-const LINKED: &str = "kumi";
-const UNLINKED: &str = "kumi_unlinked";
+/// Prefix of those that are called for acknowledgements. A kernel accepts one of them.
+const ACKNOWLEDGED_PREFIX: &str = "kumi_cong_";
 /// Pinned programs that are attached to the cgroups of processes.
 const CGROUP_PROGRAMS: [&str; 4] = [
     "own_ranks_socket",
@@ -65,13 +64,13 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     if is_installed() {
         return Err(TcpError::Installed);
     }
-    let is_linked = has_struct_ops_link()?;
+    let registration = Registration::of_this_kernel()?;
     let mut refusal = None;
     for tier in Tier::ALL {
-        match load(settings, tier, is_linked, &[]) {
+        match load(settings, tier, registration, &[]) {
             Ok(mut object) => {
                 make_folders()?;
-                if let Err(error) = put_in_place(&mut object, tier, is_linked) {
+                if let Err(error) = put_in_place(&mut object, tier, registration) {
                     let _ = remove_pins();
                     return Err(error);
                 }
@@ -94,10 +93,10 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
 /// # Errors
 /// [`TcpError`] if the kernel refuses even the lowest tier.
 pub fn probe() -> Result<Tier, TcpError> {
-    let is_linked = has_struct_ops_link()?;
+    let registration = Registration::of_this_kernel()?;
     let mut refusal = TcpError::NotCompiled;
     for tier in Tier::ALL {
-        match load(&Settings::default(), tier, is_linked, &[]) {
+        match load(&Settings::default(), tier, registration, &[]) {
             Ok(_) => return Ok(tier),
             Err(error @ TcpError::Refused { .. }) => refusal = error,
             Err(error) => return Err(error),
@@ -110,7 +109,7 @@ pub fn probe() -> Result<Tier, TcpError> {
 pub(crate) fn load(
     settings: &Settings,
     tier: Tier,
-    is_linked: bool,
+    registration: Registration,
     shared: &[&str],
 ) -> Result<Object, TcpError> {
     if tier.has_control() && has_moved_callback()? {
@@ -118,16 +117,10 @@ pub(crate) fn load(
             reason: "kumi does not implement Linux 7.1's callback for first packets".to_owned(),
         });
     }
-    let load_with = |capabilities: u32| {
-        let mut open = open_object(OBJECT, &settings.to_bytes_with(tier, capabilities))?;
-        choose_parts(&mut open, tier, is_linked)?;
-        reuse(&mut open, shared)?;
-        open.load().map_err(refusal)
-    };
-    match load_with(WRITES_STAMP) {
-        Err(TcpError::Refused { .. }) => load_with(0),
-        outcome => outcome,
-    }
+    let mut open = open_object(OBJECT, &settings.to_bytes(tier))?;
+    choose_parts(&mut open, tier, registration)?;
+    reuse(&mut open, shared)?;
+    open.load().map_err(refusal)
 }
 
 /// Opens compiled programs and writes `constants` to the start of their read-only data.
@@ -190,25 +183,36 @@ fn reuse(open: &mut OpenObject, shared: &[&str]) -> Result<(), TcpError> {
     Ok(())
 }
 
-/// Disables the programs that the capability tier does not have.
-fn choose_parts(open: &mut OpenObject, tier: Tier, is_linked: bool) -> Result<(), TcpError> {
+/// Disables the programs that the capability tier does not have, and those for other kernels.
+fn choose_parts(
+    open: &mut OpenObject,
+    tier: Tier,
+    registration: Registration,
+) -> Result<(), TcpError> {
     for mut map in open.maps_mut() {
-        let is_wanted = match map.name().to_str() {
-            Some(LINKED) => tier.has_control() && is_linked,
-            Some(UNLINKED) => tier.has_control() && !is_linked,
-            _ => continue,
-        };
-        map.set_autocreate(is_wanted).map_err(refusal)?;
+        if let Some(way) = Registration::of_map(&map.name().to_string_lossy()) {
+            map.set_autocreate(tier.has_control() && way == registration)
+                .map_err(refusal)?;
+        }
     }
     for mut program in open.progs_mut() {
-        if program.name().to_string_lossy().starts_with(CONTROL_PREFIX) {
-            program.set_autoload(tier.has_control());
+        let name = program.name().to_string_lossy().into_owned();
+        if !name.starts_with(CONTROL_PREFIX) {
+            continue;
         }
+        let is_used = !name.starts_with(ACKNOWLEDGED_PREFIX)
+            || name == registration.acknowledged()
+            || (name == "kumi_cong_avoid" && registration == Registration::Map);
+        program.set_autoload(tier.has_control() && is_used);
     }
     Ok(())
 }
 
-fn put_in_place(object: &mut Object, tier: Tier, is_linked: bool) -> Result<(), TcpError> {
+fn put_in_place(
+    object: &mut Object,
+    tier: Tier,
+    registration: Registration,
+) -> Result<(), TcpError> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let to_error = pin_error(&format!("pinning {name}"));
@@ -216,12 +220,17 @@ fn put_in_place(object: &mut Object, tier: Tier, is_linked: bool) -> Result<(), 
             map.pin(pin(&name)).map_err(to_error)?;
         } else if name.ends_with(".rodata") {
             map.pin(pin("settings")).map_err(to_error)?;
-        } else if tier.has_control() && name == LINKED && is_linked {
+        } else if let Some(way) = Registration::of_map(&name) {
+            if !tier.has_control() || way != registration {
+                continue;
+            }
             let mut link = map.attach_struct_ops().map_err(refusal)?;
-            link.pin(pin("link")).map_err(to_error)?;
-        } else if tier.has_control() && name == UNLINKED && !is_linked {
-            map.attach_struct_ops().map_err(refusal)?.disconnect();
-            map.pin(pin("control")).map_err(to_error)?;
+            if way == Registration::Map {
+                link.disconnect();
+                map.pin(pin("control")).map_err(to_error)?;
+            } else {
+                link.pin(pin("link")).map_err(to_error)?;
+            }
         }
     }
     for mut program in object.progs_mut() {
@@ -339,7 +348,7 @@ mod tests {
         let constants = Settings::default().to_bytes(Tier::Full);
         let mut open =
             open_object(&compiled, &constants).expect("opens: the kernel is who refuses");
-        choose_parts(&mut open, Tier::Full, true).expect("has the parts");
+        choose_parts(&mut open, Tier::Full, Registration::Link).expect("has the parts");
         let error = open.load().map_err(refusal).expect_err("is not GPL");
         assert!(error.to_string().contains("GPL"), "{error}");
     }

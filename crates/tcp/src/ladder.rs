@@ -1,7 +1,8 @@
 //! Capability tiers: the mechanisms that a kernel accepts, and those that it lacks.
 
 use crate::error::TcpError;
-use libbpf_rs::btf::{Btf, types::Struct};
+use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
+use libbpf_rs::btf::{Btf, ReferencesType};
 
 /// Capability tier, the highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,9 +18,6 @@ pub enum Tier {
 /// Bits of `settings.mechanisms` that encode the tier (`bpf/tcp/intf.h`).
 const HAS_CONTROL: u32 = 1 << 30;
 const WRITES_PACING: u32 = 1 << 31;
-/// Not a tier. A kernel without it (before 6.10) may halve a window that was just set. Nothing else
-/// is lost.
-pub(crate) const WRITES_STAMP: u32 = 1 << 29;
 
 impl Tier {
     /// All tiers, the highest first.
@@ -89,11 +87,71 @@ pub(crate) fn has_moved_callback() -> Result<bool, TcpError> {
     }))
 }
 
-/// Returns whether the kernel holds a congestion control by a link (Linux 6.4) rather than by its
-/// map.
-pub(crate) fn has_struct_ops_link() -> Result<bool, TcpError> {
-    let btf = Btf::from_vmlinux().map_err(|_| TcpError::NoBtf)?;
-    Ok(btf
-        .type_by_name::<Struct<'_>>("bpf_struct_ops_link")
-        .is_some())
+/// Way in which a kernel holds a congestion control, and what it passes to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Registration {
+    /// By a link. An acknowledgement comes with its number and its kind (Linux 6.10).
+    Link,
+    /// By a link (Linux 6.4).
+    LinkOnly,
+    /// By its map.
+    Map,
+}
+
+impl Registration {
+    const ALL: [Self; 3] = [Self::Link, Self::LinkOnly, Self::Map];
+
+    /// Returns the way of the running kernel.
+    ///
+    /// # Errors
+    /// [`TcpError::NoBtf`].
+    pub(crate) fn of_this_kernel() -> Result<Self, TcpError> {
+        let btf = Btf::from_vmlinux().map_err(|_| TcpError::NoBtf)?;
+        if btf
+            .type_by_name::<Struct<'_>>("bpf_struct_ops_link")
+            .is_none()
+        {
+            return Ok(Self::Map);
+        }
+        Ok(if parameters_of_control(&btf) > 2 {
+            Self::Link
+        } else {
+            Self::LinkOnly
+        })
+    }
+
+    /// Returns the map of the congestion control that the kernel accepts.
+    pub(crate) fn control(self) -> &'static str {
+        match self {
+            Self::Link => "kumi",
+            Self::LinkOnly => "kumi_6_4",
+            Self::Map => "kumi_unlinked",
+        }
+    }
+
+    /// Returns the way of a congestion control's map, by its name.
+    pub(crate) fn of_map(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|way| way.control() == name)
+    }
+
+    /// Returns the program that is called for an acknowledgement.
+    pub(crate) fn acknowledged(self) -> &'static str {
+        match self {
+            Self::Link => "kumi_cong_control",
+            Self::LinkOnly | Self::Map => "kumi_cong_control_6_0",
+        }
+    }
+}
+
+/// Returns the number of parameters of `cong_control`; 0 if it is not found.
+fn parameters_of_control(btf: &Btf<'_>) -> usize {
+    let Some(operations) = btf.type_by_name::<Struct<'_>>("tcp_congestion_ops") else {
+        return 0;
+    };
+    let mut members = operations.iter();
+    members
+        .find(|member| member.name.is_some_and(|name| name == "cong_control"))
+        .and_then(|member| btf.type_by_id::<Ptr<'_>>(member.ty))
+        .and_then(|pointer| btf.type_by_id::<FuncProto<'_>>(pointer.referenced_type().type_id()))
+        .map_or(0, |function| function.len())
 }

@@ -55,6 +55,44 @@ impl Mechanism {
     }
 }
 
+/// Mechanisms of a column of GridMPI's measurements (Matsuda et al., table 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preset {
+    /// `STD`: none, so the control searches and competes only.
+    Std,
+    /// `RTO`: short timeouts.
+    Rto,
+    /// `PCE`: paced start and restart.
+    Pce,
+    /// `ALL`: every mechanism.
+    All,
+}
+
+impl Preset {
+    /// Every preset.
+    pub const ALL: [Self; 4] = [Self::Std, Self::Rto, Self::Pce, Self::All];
+
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Std => "std",
+            Self::Rto => "rto",
+            Self::Pce => "pce",
+            Self::All => "all",
+        }
+    }
+
+    /// Returns its mechanisms.
+    pub fn mechanisms(self) -> &'static [Mechanism] {
+        match self {
+            Self::Std => &[],
+            Self::Rto => &[Mechanism::ShortRto],
+            Self::Pce => &[Mechanism::PacedRestart, Mechanism::FirstTarget],
+            Self::All => &Mechanism::ALL,
+        }
+    }
+}
+
 /// Settings of the congestion control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -128,17 +166,10 @@ impl Settings {
 
     /// Returns the structure as the programs read it on `tier`.
     pub fn to_bytes(&self, tier: Tier) -> [u8; Self::BYTES] {
-        self.to_bytes_with(tier, 0)
-    }
-
-    /// Returns the same structure with the capability bits `capabilities` of this kernel.
-    pub(crate) fn to_bytes_with(&self, tier: Tier, capabilities: u32) -> [u8; Self::BYTES] {
         let mechanisms = self
             .mechanisms
             .iter()
-            .fold(tier.bits() | capabilities, |bits, mechanism| {
-                bits | *mechanism as u32
-            });
+            .fold(tier.bits(), |bits, mechanism| bits | *mechanism as u32);
         let shared = SharedSettings {
             memory_max_ns: u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX),
             first_bytes_ps: self.first_rate_bps / 8,

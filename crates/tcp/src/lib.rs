@@ -40,7 +40,7 @@ pub use connections::connections;
 pub use error::TcpError;
 pub use install::{Installed, install, installed, probe, remove, totals};
 pub use ladder::Tier;
-pub use layout::{Connection, Mechanism, Settings, Totals};
+pub use layout::{Connection, Mechanism, Preset, Settings, Totals};
 pub use pins::{PIN_FOLDER, pin};
 pub use processes::{Place, Rank, adopted};
 pub use replace::replace;

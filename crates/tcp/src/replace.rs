@@ -2,7 +2,7 @@
 
 use crate::error::TcpError;
 use crate::install::{Installed, MAPS, installed, is_iterator, is_pinned_program, load};
-use crate::ladder::has_struct_ops_link;
+use crate::ladder::Registration;
 use crate::layout::Settings;
 use crate::pins::{cgroups, pin, pin_error};
 use crate::refusal::refusal;
@@ -26,12 +26,13 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
             reason: "replacing the congestion control needs Linux 6.4 or later".to_owned(),
         });
     }
-    let mut object = load(settings, tier, has_struct_ops_link()?, &MAPS)?;
+    let registration = Registration::of_this_kernel()?;
+    let mut object = load(settings, tier, registration, &MAPS)?;
     // The control goes last: before it, every replacement can be undone.
     let mut replacements = Vec::new();
     let outcome = replace_links(&object, &mut replacements).and_then(|()| {
         if tier.has_control() {
-            replace_control(&mut object)?;
+            replace_control(&mut object, registration)?;
         }
         Ok(())
     });
@@ -96,9 +97,9 @@ fn is_dead(link: &Path) -> bool {
 /// Puts the new congestion control behind the link. libbpf fills in the map's value before it
 /// creates a link of its own. The kernel refuses that link, because the name is taken. Only the
 /// value is needed.
-fn replace_control(object: &mut Object) -> Result<(), TcpError> {
+fn replace_control(object: &mut Object, registration: Registration) -> Result<(), TcpError> {
     for mut map in object.maps_mut() {
-        if map.name() == "kumi" {
+        if map.name() == registration.control() {
             drop(map.attach_struct_ops());
             put_into(&pin("link"), map.as_fd())?;
         }

@@ -4,7 +4,7 @@ use super::{EXIT_TIER, daemon};
 use anyhow::{Context, bail};
 use kumi_command::background;
 use kumi_command::{BadInput, EXIT_BAD_INPUT, errln, out};
-use kumi_tcp::{Mechanism, Settings};
+use kumi_tcp::{Mechanism, Preset, Settings};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,10 @@ pub struct Args {
     /// Mechanisms to leave out.
     #[arg(long, value_name = "MECHANISM", value_delimiter = ',', value_parser = mechanism())]
     without: Vec<String>,
+    /// Only the mechanisms of a column of GridMPI's measurements: std (none), rto (short-rto), pce
+    /// (paced-restart and first-target) or all.
+    #[arg(long, value_name = "COLUMN", conflicts_with = "without", value_parser = preset(), hide_possible_values = true)]
+    preset: Option<String>,
     /// Age, in seconds, up to which a connection trusts the remembered state of its path.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     memory: u64,
@@ -47,6 +51,10 @@ fn mechanism() -> clap::builder::PossibleValuesParser {
     Mechanism::ALL.map(Mechanism::name).into()
 }
 
+fn preset() -> clap::builder::PossibleValuesParser {
+    Preset::ALL.map(Preset::name).into()
+}
+
 impl Args {
     fn settings(&self) -> Settings {
         let mut settings = Settings {
@@ -58,6 +66,10 @@ impl Args {
         if let Some(ms) = self.rto_min {
             // The kernel would refuse a shorter one for each connection, without any message.
             settings.rto_min = settings.rto_min.max(Duration::from_millis(ms));
+        }
+        let is_chosen = |preset: &Preset| self.preset.as_deref() == Some(preset.name());
+        if let Some(preset) = Preset::ALL.into_iter().find(is_chosen) {
+            settings.mechanisms = preset.mechanisms().to_vec();
         }
         settings
             .mechanisms

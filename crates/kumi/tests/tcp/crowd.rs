@@ -1,4 +1,5 @@
-//! Tests with hundreds of connections, and with a program that stores invalid phase numbers.
+//! Tests with hundreds of connections, with bursts of many connections at once, and with a program
+//! that stores invalid phase numbers.
 
 use super::{Control, KUMI, Program, wan};
 use kumi_lab::Cluster;
@@ -63,4 +64,39 @@ fn phase__invalid_numbers__are_harmless_and_a_later_valid_one_is_used() {
     let connections = h1_connections(&cluster);
     assert_eq!(connections.len(), 1, "{connections:?}");
     assert_eq!(connections[0]["phase"], 7, "{connections:?}");
+}
+
+/// Python client that sends 32 KiB on 24 connections at once, twelve times, and waits for the
+/// echoes. It prints its host's retransmission timeouts and retransmitted segments meanwhile.
+const BURSTS: &str = "import socket
+def counts():
+    rows=[l.split() for f in ('snmp','netstat') for l in open('/proc/self/net/'+f)]
+    all={}
+    for names,values in zip(rows[::2],rows[1::2]): all.update(zip([names[0]+n for n in names[1:]],values[1:]))
+    return int(all['TcpExt:TCPTimeouts']),int(all['Tcp:RetransSegs'])
+streams=[socket.create_connection(('h2',7105)) for _ in range(24)];d=b'x'*32768
+before=counts()
+for _ in range(12):
+    for s in streams: s.sendall(d)
+    for s in streams:
+        n=0
+        while n<len(d): n+=len(s.recv(65536))
+print(*(a-b for a,b in zip(counts(),before)),flush=True)";
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn bursts__many_at_once_overflow_a_port__are_repaired_without_timeouts() {
+    let _control = Control::up();
+    let cluster = wan("bursts");
+    let _server = Program::start(&cluster, "h2", ECHO_ALL);
+    std::thread::sleep(Duration::from_millis(500));
+    let line = Program::start(&cluster, "h1", BURSTS).line();
+    let counts: Vec<u32> = line.split(' ').map(|text| text.parse().unwrap()).collect();
+    let [timeouts, retransmits] = counts[..] else {
+        panic!("{line}");
+    };
+    assert!(retransmits > 50, "nothing overflowed: {retransmits}");
+    // A window that is cut below what is in flight, without RFC 6937, sends nothing again: then
+    // every twentieth retransmission follows a timeout.
+    assert!(timeouts * 50 <= retransmits, "{timeouts} of {retransmits}");
 }

@@ -1,15 +1,28 @@
-//! Tests the window and the pacing rate after silence and after a loss against bounds, by
-//! tracepoints.
+//! Tests the window and the pacing rate after silence and after a loss, by tracepoints: against
+//! bounds, and against the model of the congestion control on the same path.
 
 use super::{Control, KUMI, wan};
+use kumi_congestion::kumi::Kumi;
+use kumi_congestion::simulation::path::Path;
+use kumi_congestion::simulation::world::{Load, World};
 use kumi_lab::Cluster;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Packets that fill the path: 500 Mb/s on the wire, 20 ms, 1538 bytes each.
-const PATH_PACKETS: f64 = 813.0;
-/// Bottleneck rate, in bits per second of payload.
-const PATH_BPS: f64 = 470e6;
+/// The path of the lab.
+const PATH: Path = Path {
+    bits_ps: 500e6,
+    host_bits_ps: 1e9,
+    rtt_ns: 20_000_000,
+    buffer_packets: 85.0,
+    loss: 0.0,
+    late: 0.0,
+    hold_acks_ns: 0,
+};
+/// Payload of a packet.
+const PAYLOAD_BYTES: u64 = 1448;
+const BURST_BYTES: u64 = 4_194_304;
+const PAUSE_NS: u64 = 600_000_000;
 /// Bound between round trips, which are shorter, and pauses between bursts, which are longer.
 const SILENCE_NS: u64 = 400_000_000;
 
@@ -28,7 +41,7 @@ fn bursts(cluster: &Cluster) -> Vec<Value> {
         "7104",
         "--pauses-ms",
         "600,600,600",
-        "4194304",
+        &BURST_BYTES.to_string(),
     ];
     let mut trace = cluster.command("h1", KUMI).unwrap();
     let trace = trace.args(["tcp", "trace", "--", KUMI, "run", "--require", "--", KUMI]);
@@ -64,28 +77,60 @@ fn first_after_silences(events: &[Value]) -> Vec<&Value> {
     first
 }
 
+/// Window in packets, and pace in packets per second.
+#[derive(Debug)]
+struct Sending {
+    window: f64,
+    pace_pps: f64,
+}
+
+/// Returns what the model sets at the last of the same bursts.
+fn modelled() -> Sending {
+    let mut world = World::new(PATH, 1);
+    let load = Load {
+        begin_ns: 0,
+        packets: BURST_BYTES.div_ceil(PAYLOAD_BYTES),
+        messages: 4,
+        pause_ns: PAUSE_NS,
+    };
+    let connection = world.add(Box::new(Kumi::default()), load);
+    while world.took_ns(connection).len() < 3 {
+        world.run(world.now_ns + 1_000_000);
+    }
+    // In the first half of the first round trip, nothing has been acknowledged.
+    world.run(world.now_ns + PAUSE_NS + PATH.rtt_ns / 2);
+    let (window, pace_pps) = world.window(connection);
+    Sending {
+        window: window.into(),
+        pace_pps: pace_pps.expect("a restart is paced") as f64,
+    }
+}
+
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn window_and_pacing__after_idle_time_or_loss__match_the_path_or_keep_a_third() {
+fn window_and_pacing__after_idle_time_or_loss__match_the_model_or_keep_a_third() {
     let _control = Control::up();
     let cluster = wan("trajectory");
     let events = bursts(&cluster);
     let restarts = first_after_silences(&events);
     assert_eq!(restarts.len(), 3, "of {} events", events.len());
     // The last restart knows the rates that the earlier bursts have shown.
-    let (cwnd, pacing_bps) = (
-        number(restarts[2], "cwnd"),
-        number(restarts[2], "pacing_bps"),
-    );
+    let recorded = Sending {
+        window: number(restarts[2], "cwnd"),
+        pace_pps: number(restarts[2], "pacing_bps") / 8.0 / PAYLOAD_BYTES as f64,
+    };
+    let modelled = modelled();
+    let full = PATH.bdp_packets();
+    for Sending { window, pace_pps } in [&recorded, &modelled] {
+        // A window of two bandwidth-delay products at the path's rate.
+        let (windows, rates) = (window / full, pace_pps * PATH.packet_ns() / 1e9);
+        assert!((1.8..2.4).contains(&windows), "{recorded:?}, {modelled:?}");
+        assert!((0.9..1.1).contains(&rates), "{recorded:?}, {modelled:?}");
+    }
+    let is_near = |a: f64, b: f64| (0.9..1.1).contains(&(a / b));
     assert!(
-        (0.8..1.5).contains(&(cwnd / PATH_PACKETS)),
-        "{}",
-        restarts[2]
-    );
-    assert!(
-        (0.8..1.5).contains(&(pacing_bps / PATH_BPS)),
-        "{}",
-        restarts[2]
+        is_near(recorded.window, modelled.window) && is_near(recorded.pace_pps, modelled.pace_pps),
+        "{recorded:?}, {modelled:?}"
     );
     let states = events.iter().filter(|event| event["event"] == "state");
     let mut loss_cwnd = None;

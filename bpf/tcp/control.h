@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The control: a rate that is known is held, one that is not is searched, and where others share
+ * the path it is CUBIC. docs/explanation/tcp.md derives the constants, and crates/congestion is the
+ * same in Rust.
+ *
+ *   R  bottleneck rate of the phase     q  queue: shortest round trip of a round, less T
+ *   T  shortest round trip              s  step of a probe
+ *
+ *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if R is unknown
+ *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R 31/32 at a queue
+ *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full
+ *
+ *             ┌──────────── idle for an RTO, R known ─────────────┐
+ *             ▼                                                   │
+ *   search ──cwnd ≥ R T─► hold ──32 rounds, or q in 4 rounds──► compete
+ *      │                   └── loss, and less than R arrives ─────▲
+ *      └── queue or loss ─────────────────────────────────────────┘
+ */
+#ifndef KUMI_TCP_CONTROL_H
+#define KUMI_TCP_CONTROL_H
+
+#include "sane.h"
+
+enum { SEARCH, HOLD, COMPETE };
+
+/* Fewest packets that show a rate, and the most that leave at once on an unknown path. */
+#define TRAIN 16
+/* Reciprocals of a probe's first step and of its last one. */
+#define STEP 32
+#define STEP_LAST 4
+/* Rounds with a queue after which others cause it. */
+#define STEADY_ROUNDS 4
+/* Rounds for which a known rate is held. */
+#define HELD_ROUNDS 32
+/* Reciprocal of the part of a window whose loss is no congestion. */
+#define TOLERATED 64
+/* Most restarts in a row without a probe. */
+#define SKIPPED_MAX 64
+
+/* A longer round trip than this beyond the shortest is a queue, and not a clump. */
+static __always_inline __u32 noise_us(const struct tcp_sock *tp)
+{
+	return rtt_min_us(tp) / TOLERATED + SECOND_US / CLUMPS_PS;
+}
+
+static __always_inline __u32 queue_us(const struct tcp_sock *tp, __u32 rtt_us)
+{
+	__u32 shortest_us = rtt_min_us(tp);
+
+	return rtt_us > shortest_us ? rtt_us - shortest_us : 0;
+}
+
+/* Returns the most packets in flight in this round and the one before. */
+static __always_inline __u32 most_flying(const struct kumi_tcp_memory *memory)
+{
+	return memory->round_flying > memory->before_flying ? memory->round_flying : memory->before_flying;
+}
+
+/* Few packets show no queue: each may wait for a second one before its acknowledgement. */
+static __always_inline bool has_train(const struct kumi_tcp_memory *memory)
+{
+	return memory->round_rtt_us && memory->round_flying >= TRAIN;
+}
+
+static __always_inline __u32 held_window(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+					 __u32 pps)
+{
+	__u32 full = packets_of(pps, rtt_min_us(tp));
+
+	return full + (memory->is_own ? full : full / 4) + pps / CLUMPS_PS + CWND_MIN;
+}
+
+/* Holds the rate of the phase. `is_own`: this connection has had it; otherwise it only saw it. */
+static __always_inline void hold(struct kumi_tcp_memory *memory, struct sock *sk, bool is_own)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 pps = rate_of(path_of(memory));
+
+	memory->mode = HOLD;
+	memory->is_own = is_own;
+	/* A short message ends before its second round. */
+	memory->is_probing = is_own && memory->step <= STEP_LAST && memory->skipped >= memory->skip;
+	memory->probed_pps = 0;
+	memory->held_rounds = 0;
+	memory->queue_rounds = 0;
+	memory->has_lost = 0;
+	tp->snd_ssthresh = TCP_INFINITE_SSTHRESH;
+	if (memory->is_probing)
+		pps += pps / memory->step;
+	set_window(tp, held_window(memory, tp, pps));
+	set_pace(sk, pps);
+}
+
+/*
+ * Continues as CUBIC from the window `cwnd`, which has its clock begin anew. The path has shown its
+ * limit, so the next probe is a small one.
+ */
+static __always_inline void compete(struct kumi_tcp_memory *memory, struct sock *sk, __u32 cwnd)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	memory->mode = COMPETE;
+	memory->step = STEP;
+	set_window(tp, cwnd);
+	tp->snd_ssthresh = tp->snd_cwnd;
+	cubictcp_init(sk);
+}
+
+/* Cuts the window as CUBIC does after a loss with `flying` packets. */
+static __always_inline void cut(struct kumi_tcp_memory *memory, struct sock *sk, __u32 flying)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	compete(memory, sk, flying);
+	set_window(tp, cubictcp_recalc_ssthresh(sk));
+	tp->snd_ssthresh = tp->snd_cwnd;
+}
+
+/*
+ * Judges the probe whose packets have arrived in this round: it succeeds if at least half of what
+ * it added did. A longer step follows. After a failure, the next probes are left out, twice as many
+ * as the last time.
+ */
+static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct kumi_tcp_path *path,
+					__u64 now_ns)
+{
+	__u32 train_pps = memory->train_pps, probed_pps = memory->probed_pps;
+	__u32 skip = memory->skip ? 2 * memory->skip : 1;
+
+	if (!memory->has_lost && train_pps >= rate_of(path) / 2 + probed_pps / 2) {
+		note_rate(path, train_pps < probed_pps ? train_pps : probed_pps, now_ns);
+		memory->step = memory->step > STEP_LAST ? memory->step / 2 : STEP_LAST;
+		memory->skip = 0;
+	} else {
+		memory->step = STEP;
+		memory->skip = skip < SKIPPED_MAX ? skip : SKIPPED_MAX;
+		memory->skipped = 0;
+	}
+}
+
+static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	const struct tcp_sock *tp = tcp_sk(sk);
+	__u32 train_pps = memory->train_pps, pps = rate_of(path);
+	__u32 has_lost = memory->has_lost;
+	__u32 share, flying;
+	bool has_queue, is_shown;
+
+	if (!memory->held_rounds)
+		memory->base_us = memory->round_rtt_us;
+	memory->held_rounds++;
+	has_queue = has_train(memory) &&
+		    memory->round_rtt_us >
+			    memory->base_us + rtt_min_us(tp) / TOLERATED + SECOND_US / CLUMPS_PS / 8;
+	memory->queue_rounds = has_queue ? memory->queue_rounds + 1 : 0;
+	/* A longer step needs less precision. */
+	is_shown = memory->train_us >= rtt_min_us(tp) / (memory->step <= STEP_LAST ? 8 : 2);
+	if (memory->probed_pps && (has_lost || is_shown)) {
+		judge_probe(memory, path, ack_ns(tp));
+	} else if ((has_queue || has_lost) && memory->train_us >= rtt_min_us(tp) / 2) {
+		/* A full path delivers its rate. */
+		share = train_pps < pps ? train_pps : pps;
+		path->best_pps = share > pps - pps / 16 ? share : pps - pps / 16;
+		path->last_pps = 0;
+	}
+	memory->has_lost = 0;
+	memory->probed_pps = memory->is_probing ? pace_of(sk) : 0;
+	memory->is_probing = !memory->is_probing && !has_queue && !has_lost &&
+			     memory->skipped >= memory->skip;
+	if (has_lost && train_pps && (!memory->is_own || train_pps < pps - pps / 16)) {
+		/* Less arrives than was remembered: others are there. */
+		path->best_pps = train_pps > pps / 2 ? train_pps : pps / 2;
+		path->last_pps = 0;
+		flying = most_flying(memory);
+		share = packets_of(train_pps, rtt_min_us(tp));
+		cut(memory, sk, share > flying ? flying : share < flying / 2 ? flying / 2 : share);
+	} else if (memory->held_rounds > HELD_ROUNDS || memory->queue_rounds >= STEADY_ROUNDS) {
+		share = packets_of(memory->round_pps, rtt_min_us(tp));
+		share += share / 8;
+		compete(memory, sk, memory->round_flying < share ? memory->round_flying : share);
+	}
+}
+
+/* Begins a round that ends with a packet sent after `until` deliveries. */
+static __always_inline void begin_round(struct kumi_tcp_memory *memory, __u32 until)
+{
+	memory->before_rtt_us = memory->round_rtt_us;
+	memory->before_flying = memory->round_flying;
+	memory->round_until = until;
+	memory->round_rtt_us = 0;
+	memory->round_flying = 0;
+	memory->round_lost = 0;
+	memory->round_pps = 0;
+	memory->train_pps = 0;
+	memory->train_us = 0;
+	memory->is_stretched = 0;
+	memory->has_anchor = 0;
+}
+
+/*
+ * Takes a train that arrived slower than it left for the path's limit, if another one agrees: on a
+ * busy host, the times of a single one show as much about the processor as about the path.
+ */
+static __always_inline void agree(struct kumi_tcp_memory *memory, struct kumi_tcp_path *path, __u64 now_ns)
+{
+	__u32 pps = memory->train_pps, top_pps = path->top_pps;
+
+	if (pps > top_pps + top_pps / 8) {
+		path->top_pps = pps;
+		return;
+	}
+	if (pps < top_pps - top_pps / 8)
+		return;
+	path->is_bounded = 1;
+	note_rate(path, top_pps, now_ns);
+}
+
+static __always_inline void end_round(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 queue = has_train(memory) ? queue_us(tp, memory->round_rtt_us) : 0;
+	/* An eighth of the round trip is a queue on any path (HyStart). */
+	bool has_queue = queue > noise_us(tp) + (path->is_bounded ? 0 : rtt_min_us(tp) / 8);
+
+	if (queue > memory->deepest_us)
+		memory->deepest_us = queue;
+	if (memory->train_pps && memory->is_stretched && !path->is_bounded)
+		agree(memory, path, ack_ns(tp));
+	else if (memory->train_pps && path->is_bounded && memory->mode != HOLD)
+		note_rate(path, memory->train_pps, ack_ns(tp));
+	if (memory->mode == SEARCH && has_queue)
+		compete(memory, sk, tp->snd_cwnd / 2); /* the window that caused it */
+	else if (memory->mode == HOLD)
+		end_held_round(memory, sk);
+	begin_round(memory, tp->delivered);
+}
+
+/*
+ * Measures the rate: the kernel's sample, and the time in which the packets of this round arrive
+ * since its first acknowledgement. The second one needs no window that fills the path.
+ */
+static __always_inline void measure(struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+				    const struct rate_sample *rs)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	__u64 arrived_us, sent_us;
+	__u32 packets, pps, gap_us, more_us;
+
+	if (rs->delivered > 0 && rs->interval_us > 0) {
+		pps = pps_of(rs->delivered, rs->interval_us);
+		if (pps > memory->round_pps)
+			memory->round_pps = pps;
+		/*
+		 * A program that sends less than the path carries shows what it sends. A rate
+		 * that is held shows itself, and the highest of many samples a little more.
+		 */
+		if (memory->mode != HOLD && (!rs->is_app_limited || (path->is_bounded && pps > rate_of(path))))
+			note_rate(path, pps, ack_ns(tp));
+	}
+	if (BPF_CORE_READ_BITFIELD(tp, chrono_type) >= HELD_UP_BY_BUFFER)
+		memory->is_held_up = 1;
+	if (!memory->has_anchor) {
+		memory->has_anchor = 1;
+		memory->is_held_up = 0;
+		memory->anchor_at_us = tp->tcp_mstamp;
+		memory->anchor_sent_us = tp->first_tx_mstamp;
+		memory->anchor_delivered = tp->delivered;
+		memory->train_last_us = tp->tcp_mstamp;
+		memory->gap_us = 0;
+		return;
+	}
+	gap_us = tp->tcp_mstamp - memory->train_last_us;
+	if (gap_us > memory->gap_us)
+		memory->gap_us = gap_us;
+	memory->train_last_us = tp->tcp_mstamp;
+	packets = tp->delivered - memory->anchor_delivered;
+	arrived_us = tp->tcp_mstamp - memory->anchor_at_us;
+	sent_us = tp->first_tx_mstamp - memory->anchor_sent_us;
+	/* A pause of the program ends the train. */
+	if (sent_us > 2 * SECOND_US * packets / pace_of((struct sock *)tp) + SECOND_US / CLUMPS_PS) {
+		memory->has_anchor = 0;
+		return;
+	}
+	/*
+	 * Hosts hold acknowledgements back for parts of a millisecond, so a shorter time shows
+	 * none. A single packet may have waited for a second one before its acknowledgement.
+	 */
+	if (packets < TRAIN || rs->acked_sacked < 2 || arrived_us * CLUMPS_PS < SECOND_US)
+		return;
+	/*
+	 * The longest time between two acknowledgements is how far a rate may be too high. Before a
+	 * rate is known, it counts.
+	 */
+	more_us = memory->mode == SEARCH ? memory->gap_us : 0;
+	if (memory->mode != SEARCH && arrived_us < rtt_min_us(tp) / 8)
+		return;
+	memory->train_us = arrived_us;
+	memory->train_pps = pps_of(packets, (arrived_us > sent_us ? arrived_us : sent_us) + more_us);
+	/* A long pause between acknowledgements shows a busy host. */
+	memory->is_stretched = arrived_us * 7 > sent_us * 8 && memory->gap_us * 4 <= arrived_us &&
+			       !memory->is_held_up;
+}
+
+/* Answers losses while a rate is searched or held. */
+static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 flying = most_flying(memory), pps = rate_of(path);
+	__u32 arrived_pps = memory->round_pps > memory->train_pps ? memory->round_pps : memory->train_pps;
+	__u32 share = packets_of(arrived_pps, rtt_min_us(tp));
+
+	if (memory->round_lost <= (flying + TOLERATED / 2) / TOLERATED)
+		return;
+	if (memory->mode == SEARCH) {
+		/* The first acknowledgements of a burst show less than its end. */
+		if (!memory->train_pps || share > flying)
+			share = flying;
+		else if (share < flying / 2)
+			share = flying / 2;
+		/* A burst that overflows before it could show a rate leaves none. */
+		if (packets_of(pps, rtt_min_us(tp)) >= flying / 4)
+			path->is_bounded = 1;
+		cut(memory, sk, share);
+	} else if (memory->mode == HOLD && flying < packets_of(pps, rtt_min_us(tp)) / 4) {
+		/* A short burst that meets others shows no rate. */
+		cut(memory, sk, flying);
+		path->best_pps = pps - pps / 4;
+		path->last_pps = 0;
+	} else if (memory->mode == HOLD && !memory->has_lost) {
+		/* The end of the round shows what arrives. */
+		memory->has_lost = 1;
+		memory->is_probing = 0;
+		if (!memory->queue_rounds)
+			memory->queue_rounds = 1;
+	}
+}
+
+/*
+ * Returns whether a loss came without a queue, on a path that has shown one twice as long as noise:
+ * the network lost it, and no port overflowed.
+ */
+static __always_inline bool is_stray(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	__u32 rtt_us = memory->round_rtt_us > memory->before_rtt_us ? memory->round_rtt_us :
+								      memory->before_rtt_us;
+
+	return rtt_us && memory->deepest_us > 2 * noise_us(tp) &&
+	       queue_us(tp, rtt_us) < memory->deepest_us / 2 && tp->lost_out * TOLERATED <= in_flight(tp);
+}
+
+static __always_inline bool is_repairing(const struct tcp_sock *tp)
+{
+	return ca_state(tp) >= TCP_CA_CWR && ca_state(tp) != TCP_CA_Loss;
+}
+
+/*
+ * Sets the window in a repair: proportional rate reduction (RFC 6937) with the slow start bound.
+ * The kernel does it only for controls without `cong_control`, and counts what left.
+ */
+static __always_inline void reduce(struct kumi_tcp_memory *memory, struct tcp_sock *tp,
+				   const struct rate_sample *rs)
+{
+	__u32 pipe = in_flight(tp), left = tp->prr_out, target = tp->snd_ssthresh;
+	__u32 due, more;
+
+	if (!memory->repair_flying) {
+		memory->repair_flying = rs->prior_in_flight ? rs->prior_in_flight : 1;
+		memory->repair_delivered = 0;
+	}
+	memory->repair_delivered += rs->acked_sacked;
+	due = memory->repair_delivered;
+	if (pipe > target) {
+		due = ((__u64)target * due + memory->repair_flying - 1) / memory->repair_flying;
+		more = due > left ? due - left : 0;
+	} else {
+		more = due > left + rs->acked_sacked ? due - left : rs->acked_sacked;
+		more += !rs->losses;
+		if (more > target - pipe)
+			more = target - pipe;
+	}
+	set_window(tp, pipe + more);
+}
+
+/* Sets window and pace. */
+static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *sk, const struct rate_sample *rs)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 pps = rate_of(path);
+	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2;
+	__u64 clocked;
+
+	if (memory->train_pps > pps)
+		pps = memory->train_pps;
+	switch (memory->mode) {
+	case SEARCH:
+		if (is_full)
+			set_window(tp, tp->snd_cwnd + rs->acked_sacked);
+		clocked = 2 * pps_of(tp->snd_cwnd, srtt_us(tp));
+		if (!path->is_bounded)
+			pps = PPS_MAX;
+		set_pace(sk, (path->is_bounded || memory->is_local) && clocked < pps ? clocked : pps);
+		if (!path->is_bounded || tp->snd_cwnd < packets_of(pps, rtt_min_us(tp)))
+			break;
+		if (is_spaced(tp))
+			hold(memory, sk, false);
+		else
+			compete(memory, sk, tp->snd_cwnd);
+		break;
+	case HOLD:
+		pps = rate_of(path);
+		if (memory->has_lost && memory->train_pps && memory->train_pps < pps)
+			pps = memory->train_pps;
+		if (memory->queue_rounds)
+			pps -= pps / STEP;
+		else if (memory->is_probing)
+			pps += pps / memory->step;
+		set_window(tp, held_window(memory, tp, pps > rate_of(path) ? pps : rate_of(path)));
+		set_pace(sk, pps);
+		break;
+	default:
+		if (memory->is_local && ca_state(tp) == TCP_CA_CWR) {
+			set_window(tp, tp->snd_ssthresh);
+		} else if (is_repairing(tp)) {
+			reduce(memory, tp, rs);
+		} else {
+			if (memory->repair_flying && ca_state(tp) < TCP_CA_CWR)
+				set_window(tp, tp->snd_ssthresh);
+			memory->repair_flying = 0;
+			if (rs->acked_sacked)
+				cubictcp_cong_avoid(sk, 0, rs->acked_sacked);
+		}
+		clocked = pps_of(tp->snd_cwnd, srtt_us(tp)) * 5ULL / 4;
+		if (memory->is_local) /* spaced out, the packets fit this host's queue */
+			pps = clocked < pps + pps / STEP_LAST ? clocked : pps + pps / STEP_LAST;
+		else if (!path->is_bounded)
+			pps = PPS_MAX;
+		else if (pps < clocked || is_full) /* what fits the window leaves at the path's rate */
+			pps = clocked;
+		set_pace(sk, pps);
+	}
+	/* The first lost packet leaves at once: its timer runs since it left the first time. */
+	if (is_repairing(tp) && tp->lost_out && !tp->prr_out && tp->snd_cwnd <= in_flight(tp))
+		set_window(tp, in_flight(tp) + 1);
+}
+
+#endif
