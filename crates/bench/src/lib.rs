@@ -125,6 +125,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     interrupt::watch()?;
     let mut all_met = true;
     for plan in &plans {
+        if let Some(variable) = plan.missing_variable() {
+            let why = format!("plan `{}` needs {variable}, which is not set", plan.name);
+            anyhow::ensure!(args.all, BadInput(why));
+            errln!("skipped: {why}");
+            continue;
+        }
         let is_held = args.hosts.is_empty() && plan.kept_awake;
         let latency = is_held.then(CpuLatency::hold_on_virtual_machine);
         let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);

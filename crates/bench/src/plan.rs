@@ -43,6 +43,9 @@ pub struct Plan {
     /// Reason why no result exists yet. `cargo xtask tidy` requires either a result or this reason.
     #[serde(default)]
     pub unmeasured: Option<String>,
+    /// Environment variable without which the plan cannot run.
+    #[serde(default)]
+    pub variable: Option<String>,
     /// True if the plan runs the lab's own check (`kumi lab check`) instead of cases and targets.
     #[serde(default)]
     pub fidelity: bool,
@@ -52,6 +55,14 @@ pub struct Plan {
     /// Targets to meet.
     #[serde(default, rename = "target")]
     pub targets: Vec<Target>,
+}
+
+impl Plan {
+    /// Returns the variable that the plan needs and that is not set.
+    pub fn missing_variable(&self) -> Option<&str> {
+        let name = self.variable.as_deref()?;
+        std::env::var_os(name).is_none().then_some(name)
+    }
 }
 
 fn default_repetitions() -> u32 {

@@ -21,6 +21,7 @@ pub mod link_bytes;
 mod listener;
 pub mod mpi;
 pub mod mpi_programs;
+mod nas;
 mod neighbours;
 mod path_events;
 mod pattern;

@@ -114,7 +114,6 @@ pub fn mpirun_on(
     rank_hosts: &[String],
     args: &[String],
 ) -> anyhow::Result<Vec<String>> {
-    let hosts = running.hosts;
     let folder = running.programs_folder();
     let compiler = match program.name {
         name if name == OSHMEM.name || name == SHMEM.name => "oshcc",
@@ -122,6 +121,22 @@ pub fn mpirun_on(
     };
     let file = (program.name, program.source);
     compile(running, file, rank_hosts, compiler, install("mpicc"))?;
+    launch(
+        running,
+        &format!("{folder}/{}", program.name),
+        rank_hosts,
+        args,
+    )
+}
+
+/// Returns the same command for the program at `path`, which is on each host.
+pub fn launch(
+    running: &Running<'_>,
+    path: &str,
+    rank_hosts: &[String],
+    args: &[String],
+) -> anyhow::Result<Vec<String>> {
+    let hosts = running.hosts;
     let (list, count) = (rank_hosts.join(","), rank_hosts.len().to_string());
     // The prefix `kumi run` precedes each rank, because a launcher would not pass it on to the
     // ranks. The prefix `mptcpize` precedes the launcher, as in its manual.
@@ -163,7 +178,7 @@ pub fn mpirun_on(
         argv.extend(["--mca", key, value].map(String::from));
     }
     argv.extend_from_slice(before_rank);
-    argv.push(format!("{folder}/{}", program.name));
+    argv.push(path.to_owned());
     argv.extend_from_slice(args);
     Ok(argv)
 }

@@ -2,11 +2,13 @@
 
 use super::coll_bound;
 use super::mpi::{Program, mpirun_on};
+use super::nas;
 use super::{Context, Measurement};
 use crate::counters::Counters;
 use crate::hosts::Hosts;
 use crate::interval::median;
 use crate::sample::Figures;
+use crate::variant::Running;
 use anyhow::Context as _;
 use kumi_tcp::silence::{Profile, Silence};
 use kumi_topo::Network;
@@ -49,16 +51,26 @@ pub enum MpiProgram {
     Phases,
     /// A pattern of the NAS Parallel Benchmarks. Sleeps replace its computation.
     Npb,
+    /// A NAS Parallel Benchmark itself, built by the user: its name and class are the arguments.
+    Nas,
 }
 
 impl MpiProgram {
-    fn program(self) -> &'static Program {
-        match self {
+    /// Returns the command that runs it with a rank on each host.
+    fn command(
+        self,
+        running: &Running<'_>,
+        rank_hosts: &[String],
+        args: &[String],
+    ) -> anyhow::Result<Vec<String>> {
+        let program = match self {
             Self::Alltoall => &ALLTOALL,
             Self::Coll => &COLL,
             Self::Phases => &PHASES,
             Self::Npb => &NPB,
-        }
+            Self::Nas => return nas::command(running, rank_hosts, args),
+        };
+        mpirun_on(running, program, rank_hosts, args)
     }
 }
 
@@ -117,7 +129,7 @@ fn measure_on(
 ) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
     let hosts = running.hosts;
-    let argv = mpirun_on(running, program.program(), rank_hosts, args)?;
+    let argv = program.command(running, rank_hosts, args)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let silence = watch_silence(hosts);
     let (before, drops_before) = (counters(context)?, hosts.port_drops());
@@ -130,6 +142,9 @@ fn measure_on(
         let ranks = rank_hosts.iter().filter_map(|name| network.host(name));
         Ok(network.of_ranks(&ranks.collect::<Vec<_>>()))
     };
+    if program == MpiProgram::Nas {
+        rows.push(nas::figures(&text)?);
+    }
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
         let mut row = figures(&line);
