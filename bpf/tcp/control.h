@@ -63,6 +63,15 @@ static __always_inline bool has_train(const struct kumi_tcp_memory *memory)
 	return memory->round_rtt_us && memory->round_flying >= TRAIN;
 }
 
+/* Returns whether a window of `flying` packets overflowed because of the path's rate. */
+static __always_inline bool explains(const struct kumi_tcp_path *path, const struct tcp_sock *tp,
+				     __u32 flying)
+{
+	__u32 full = packets_of(rate_of(path), rtt_min_us(tp));
+
+	return full >= 2 * CWND_MIN && full >= flying / 4;
+}
+
 static __always_inline __u32 held_window(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 					 __u32 pps)
 {
@@ -83,6 +92,7 @@ static __always_inline void hold(struct kumi_tcp_memory *memory, struct sock *sk
 	memory->is_probing = is_own && memory->step <= STEP_LAST && memory->skipped >= memory->skip;
 	memory->probed_pps = 0;
 	memory->held_rounds = 0;
+	memory->base_us = 0;
 	memory->queue_rounds = 0;
 	memory->has_lost = 0;
 	tp->snd_ssthresh = TCP_INFINITE_SSTHRESH;
@@ -148,12 +158,15 @@ static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struc
 	__u32 share, flying;
 	bool has_queue, is_shown;
 
-	if (!memory->held_rounds)
+	/* A round that the program hardly uses shows nothing. */
+	if (!has_lost && memory->round_flying < TRAIN &&
+	    memory->round_flying < packets_of(pps, rtt_min_us(tp)) / 2)
+		return;
+	if (!memory->base_us)
 		memory->base_us = memory->round_rtt_us;
 	memory->held_rounds++;
-	has_queue = has_train(memory) &&
-		    memory->round_rtt_us >
-			    memory->base_us + rtt_min_us(tp) / TOLERATED + SECOND_US / CLUMPS_PS / 8;
+	has_queue = has_train(memory) && memory->round_rtt_us > memory->base_us + rtt_min_us(tp) / TOLERATED +
+									SECOND_US / CLUMPS_PS / 8;
 	memory->queue_rounds = has_queue ? memory->queue_rounds + 1 : 0;
 	/* A longer step needs less precision. */
 	is_shown = memory->train_us >= rtt_min_us(tp) / (memory->step <= STEP_LAST ? 8 : 2);
@@ -167,19 +180,21 @@ static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struc
 	}
 	memory->has_lost = 0;
 	memory->probed_pps = memory->is_probing ? pace_of(sk) : 0;
-	memory->is_probing = !memory->is_probing && !has_queue && !has_lost &&
-			     memory->skipped >= memory->skip;
-	if (has_lost && train_pps && (!memory->is_own || train_pps < pps - pps / 16)) {
+	memory->is_probing =
+		!memory->is_probing && !has_queue && !has_lost && memory->skipped >= memory->skip;
+	flying = most_flying(memory);
+	if (has_lost && !train_pps) {
+		cut(memory, sk, flying);
+	} else if (has_lost && (!memory->is_own || train_pps < pps - pps / 16)) {
 		/* Less arrives than was remembered: others are there. */
-		path->best_pps = train_pps > pps / 2 ? train_pps : pps / 2;
+		path->best_pps = train_pps > pps ? pps : train_pps > pps / 2 ? train_pps : pps / 2;
 		path->last_pps = 0;
-		flying = most_flying(memory);
 		share = packets_of(train_pps, rtt_min_us(tp));
 		cut(memory, sk, share > flying ? flying : share < flying / 2 ? flying / 2 : share);
 	} else if (memory->held_rounds > HELD_ROUNDS || memory->queue_rounds >= STEADY_ROUNDS) {
 		share = packets_of(memory->round_pps, rtt_min_us(tp));
 		share += share / 8;
-		compete(memory, sk, memory->round_flying < share ? memory->round_flying : share);
+		compete(memory, sk, flying < share ? flying : share);
 	}
 }
 
@@ -257,7 +272,8 @@ static __always_inline void measure(struct kumi_tcp_memory *memory, const struct
 		 * A program that sends less than the path carries shows what it sends. A rate
 		 * that is held shows itself, and the highest of many samples a little more.
 		 */
-		if (memory->mode != HOLD && (!rs->is_app_limited || (path->is_bounded && pps > rate_of(path))))
+		if (memory->mode != HOLD &&
+		    (!rs->is_app_limited || (path->is_bounded && pps > rate_of(path))))
 			note_rate(path, pps, ack_ns(tp));
 	}
 	if (BPF_CORE_READ_BITFIELD(tp, chrono_type) >= HELD_UP_BY_BUFFER)
@@ -300,8 +316,8 @@ static __always_inline void measure(struct kumi_tcp_memory *memory, const struct
 	memory->train_us = arrived_us;
 	memory->train_pps = pps_of(packets, (arrived_us > sent_us ? arrived_us : sent_us) + more_us);
 	/* A long pause between acknowledgements shows a busy host. */
-	memory->is_stretched = arrived_us * 7 > sent_us * 8 && memory->gap_us * 4 <= arrived_us &&
-			       !memory->is_held_up;
+	memory->is_stretched =
+		arrived_us * 7 > sent_us * 8 && memory->gap_us * 4 <= arrived_us && !memory->is_held_up;
 }
 
 /* Answers losses while a rate is searched or held. */
@@ -322,7 +338,7 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 		else if (share < flying / 2)
 			share = flying / 2;
 		/* A burst that overflows before it could show a rate leaves none. */
-		if (packets_of(pps, rtt_min_us(tp)) >= flying / 4)
+		if (explains(path, tp, flying))
 			path->is_bounded = 1;
 		cut(memory, sk, share);
 	} else if (memory->mode == HOLD && flying < packets_of(pps, rtt_min_us(tp)) / 4) {
@@ -345,10 +361,10 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
  */
 static __always_inline bool is_stray(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	__u32 rtt_us = memory->round_rtt_us > memory->before_rtt_us ? memory->round_rtt_us :
-								      memory->before_rtt_us;
+	__u32 rtt_us =
+		memory->round_rtt_us > memory->before_rtt_us ? memory->round_rtt_us : memory->before_rtt_us;
 
-	return rtt_us && memory->deepest_us > 2 * noise_us(tp) &&
+	return rtt_us && tp->lost_out && memory->deepest_us > 2 * noise_us(tp) &&
 	       queue_us(tp, rtt_us) < memory->deepest_us / 2 && tp->lost_out * TOLERATED <= in_flight(tp);
 }
 
@@ -386,7 +402,8 @@ static __always_inline void reduce(struct kumi_tcp_memory *memory, struct tcp_so
 }
 
 /* Sets window and pace. */
-static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *sk, const struct rate_sample *rs)
+static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *sk,
+				  const struct rate_sample *rs)
 {
 	struct kumi_tcp_path *path = path_of(memory);
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -406,7 +423,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		set_pace(sk, (path->is_bounded || memory->is_local) && clocked < pps ? clocked : pps);
 		if (!path->is_bounded || tp->snd_cwnd < packets_of(pps, rtt_min_us(tp)))
 			break;
-		if (is_spaced(tp))
+		if (is_spaced(tp) && has(KUMI_TCP_PACED_RESTART))
 			hold(memory, sk, false);
 		else
 			compete(memory, sk, tp->snd_cwnd);
@@ -423,6 +440,8 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		set_pace(sk, pps);
 		break;
 	default:
+		if (tp->snd_ssthresh == TCP_INFINITE_SSTHRESH) /* from before a cut that was undone */
+			tp->snd_ssthresh = tp->snd_cwnd;
 		if (memory->is_local && ca_state(tp) == TCP_CA_CWR) {
 			set_window(tp, tp->snd_ssthresh);
 		} else if (is_repairing(tp)) {
@@ -436,14 +455,14 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		}
 		clocked = pps_of(tp->snd_cwnd, srtt_us(tp)) * 5ULL / 4;
 		if (memory->is_local) /* spaced out, the packets fit this host's queue */
-			pps = clocked < pps + pps / STEP_LAST ? clocked : pps + pps / STEP_LAST;
+			pps = pps && pps + pps / STEP_LAST < clocked ? pps + pps / STEP_LAST : clocked;
 		else if (!path->is_bounded)
 			pps = PPS_MAX;
 		else if (pps < clocked || is_full) /* what fits the window leaves at the path's rate */
 			pps = clocked;
 		set_pace(sk, pps);
 	}
-	/* The first lost packet leaves at once: its timer runs since it left the first time. */
+	/* Sends the first lost packet at once: its timer counts from its first departure. */
 	if (is_repairing(tp) && tp->lost_out && !tp->prr_out && tp->snd_cwnd <= in_flight(tp))
 		set_window(tp, in_flight(tp) + 1);
 }

@@ -62,54 +62,54 @@ struct kumi_tcp_path {
 /* Memory of a connection, in its socket's storage. */
 struct kumi_tcp_memory {
 	struct kumi_tcp_path phases[KUMI_PHASES_MAX];
-	__u64 anchor_at_us;      /* the first acknowledgement of the round: when it came, */
-	__u64 anchor_sent_us;    /* when its packet had left, */
-	__u64 train_last_us;     /* the latest acknowledgement of the round */
-	__u64 entered_at_ns;     /* when the phase was entered; 0: it is the first */
-	__u64 shared_at_ns;      /* latest save of the route */
-	__u32 anchor_delivered;  /* and packets delivered until then */
-	__u32 has_anchor;        /* 0 or 1 */
-	__u32 is_held_up;        /* 0 or 1: a buffer at either end delayed the round's packets */
-	__u32 mode;              /* of control.h */
-	__u32 round_until;       /* the round ends with a packet sent after this many deliveries */
-	__u32 round_lost;        /* packets lost in the round */
-	__u32 round_pps;         /* highest rate of the kernel's samples in the round */
-	__u32 train_pps;         /* rate at which the round's packets arrive; 0: too few yet */
-	__u32 train_us;          /* time in which they arrived */
-	__u32 gap_us;            /* longest time between two acknowledgements of them */
-	__u32 is_stretched;      /* 0 or 1: they arrive slower than they left */
-	__u32 round_rtt_us;      /* the shortest round trip of the round; 0: none yet */
-	__u32 before_rtt_us;     /* the same of the round before */
-	__u32 round_flying;      /* most packets in flight in the round */
-	__u32 before_flying;     /* the same of the round before */
-	__u32 base_us;           /* the shortest round trip of the first round that held the rate */
-	__u32 deepest_us;        /* longest queue of all rounds, an eighth less for each loss */
-	__u32 held_rounds;       /* rounds since the rate is held */
-	__u32 queue_rounds;      /* of these, the last ones with a queue */
-	__u32 has_lost;          /* 0 or 1: something was lost in this round */
-	__u32 repair_flying;     /* packets in flight when the repair began; 0: none */
-	__u32 repair_delivered;  /* packets delivered since then */
-	__u32 is_local;          /* 0 or 1: the last overflow was in a queue of this host */
-	__u32 is_own;            /* 0 or 1: this connection has had the rate that is held */
-	__u32 step;              /* reciprocal of a probe's step */
-	__u32 is_probing;        /* 0 or 1: this round is sent faster by the step */
-	__u32 probed_pps;        /* pace of the round before, if it was a probe; 0: it was none */
-	__u32 skip;              /* restarts to leave out before the next probe */
-	__u32 skipped;           /* restarts since the last probe */
-	__u32 phase;             /* the phase it is in: an index of phases */
-	__u32 phase_before;      /* the one it was in before */
-	__u32 confirm_rtt_us;    /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
-	__u32 rank;              /* owner of the phase page; 0: none */
-	__u32 has_sent;          /* 0 or 1: the first data has been sent */
-	__u32 rto_min_us;        /* the floor in force; doubled when a timeout was wrong */
-	__u32 stalls;            /* local refusals that were forgiven */
-	__u32 losses;            /* repairs of losses in the network */
-	__u32 timeouts;          /* retransmission timeouts */
-	__u32 paced;             /* starts at a known rate */
-	__u32 credit;            /* acknowledged packets that have not yet made the window grow */
-	__u32 crowd_rtt_us;      /* the shortest round trip of modest.h's round; 0: none yet */
-	__u32 ceiling;           /* the largest window or threshold that the programs have left; 0: none yet */
-	__u32 ssthresh;          /* the threshold as the programs left it last */
+	__u64 anchor_at_us;     /* the first acknowledgement of the round: when it came, */
+	__u64 anchor_sent_us;   /* when its packet had left, */
+	__u64 train_last_us;    /* the latest acknowledgement of the round */
+	__u64 entered_at_ns;    /* when the phase was entered; 0: it is the first */
+	__u64 shared_at_ns;     /* latest save of the route */
+	__u32 anchor_delivered; /* and packets delivered until then */
+	__u32 has_anchor;       /* 0 or 1 */
+	__u32 is_held_up;       /* 0 or 1: a buffer at either end delayed the round's packets */
+	__u32 mode;             /* of control.h */
+	__u32 round_until;      /* the round ends with a packet sent after this many deliveries */
+	__u32 round_lost;       /* packets lost in the round */
+	__u32 round_pps;        /* highest rate of the kernel's samples in the round */
+	__u32 train_pps;        /* rate at which the round's packets arrive; 0: too few yet */
+	__u32 train_us;         /* time in which they arrived */
+	__u32 gap_us;           /* longest time between two acknowledgements of them */
+	__u32 is_stretched;     /* 0 or 1: they arrive slower than they left */
+	__u32 round_rtt_us;     /* the shortest round trip of the round; 0: none yet */
+	__u32 before_rtt_us;    /* the same of the round before */
+	__u32 round_flying;     /* most packets in flight in the round */
+	__u32 before_flying;    /* the same of the round before */
+	__u32 base_us;          /* the shortest round trip of the first round that held the rate */
+	__u32 deepest_us;       /* longest queue of all rounds, an eighth less for each loss */
+	__u32 held_rounds;      /* rounds since the rate is held */
+	__u32 queue_rounds;     /* of these, the last ones with a queue */
+	__u32 has_lost;         /* 0 or 1: something was lost in this round */
+	__u32 repair_flying;    /* packets in flight when the repair began; 0: none */
+	__u32 repair_delivered; /* packets delivered since then */
+	__u32 is_local;         /* 0 or 1: the last overflow was in a queue of this host */
+	__u32 is_own;           /* 0 or 1: this connection has had the rate that is held */
+	__u32 step;             /* reciprocal of a probe's step */
+	__u32 is_probing;       /* 0 or 1: this round is sent faster by the step */
+	__u32 probed_pps;       /* pace of the round before, if it was a probe; 0: it was none */
+	__u32 skip;             /* restarts to leave out before the next probe */
+	__u32 skipped;          /* restarts since the last probe */
+	__u32 phase;            /* the phase it is in: an index of phases */
+	__u32 phase_before;     /* the one it was in before */
+	__u32 confirm_rtt_us;   /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
+	__u32 rank;             /* owner of the phase page; 0: none */
+	__u32 has_sent;         /* 0 or 1: the first data has been sent */
+	__u32 rto_min_us;       /* the floor in force; doubled when a timeout was wrong */
+	__u32 stalls;           /* local refusals that were forgiven */
+	__u32 losses;           /* repairs of losses in the network */
+	__u32 timeouts;         /* retransmission timeouts */
+	__u32 paced;            /* starts at a known rate */
+	__u32 credit;           /* acknowledged packets that have not yet made the window grow */
+	__u32 crowd_rtt_us;     /* the shortest round trip of modest.h's round; 0: none yet */
+	__u32 ceiling;          /* the largest window or threshold that the programs have left; 0: none yet */
+	__u32 ssthresh;         /* the threshold as the programs left it last */
 	struct kumi_tcp_options options; /* of a socket without an owner */
 };
 

@@ -73,8 +73,8 @@ struct tcp_rack {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 mss_cache;
-	__u32 srtt_us;       /* << 3 */
-	__u64 tcp_mstamp;    /* microseconds: when the packet in hand came */
+	__u32 srtt_us;         /* << 3 */
+	__u64 tcp_mstamp;      /* microseconds: when the packet in hand came */
 	__u64 first_tx_mstamp; /* microseconds: when the packet left that was delivered last */
 	struct minmax rtt_min;
 	struct tcp_rack rack;

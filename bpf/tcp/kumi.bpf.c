@@ -60,9 +60,9 @@ void BPF_PROG(kumi_init, struct sock *sk)
 /* The first packet has left on an empty path. */
 static __always_inline void start(struct kumi_tcp_memory *memory, struct sock *sk)
 {
+	end_round(memory, sk);
 	if (has(KUMI_TCP_PHASE_MEMORY))
 		follow_phase(memory, sk);
-	end_round(memory, sk);
 	memory->round_until = tcp_sk(sk)->delivered + 1;
 	if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
 		begin(memory, sk);
@@ -108,7 +108,9 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		return;
 	mend(memory, tcp_sk(sk));
 	if (event == CA_EVENT_TX_START) {
-		start(memory, sk);
+		/* A timer's retransmission is no start. */
+		if (ca_state(tcp_sk(sk)) < TCP_CA_CWR)
+			start(memory, sk);
 		cubictcp_cwnd_event(sk, event);
 	} else {
 		time_out(memory, sk);
@@ -128,14 +130,7 @@ static __always_inline bool is_stall(const struct tcp_sock *tp)
 	       !(tp->ecn_flags & TCP_ECN_OK) && !BPF_CORE_READ_BITFIELD(tp, tlp_retrans);
 }
 
-/* Takes the rate for the path's limit, if it explains that a window overflowed. */
-static __always_inline void bound(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
-{
-	if (packets_of(rate_of(path_of(memory)), rtt_min_us(tp)) >= tp->snd_cwnd / 4)
-		path_of(memory)->is_bounded = 1;
-}
-
-/* Returns the threshold at the start of a repair, and sets the window to it. */
+/* Returns the threshold at the start of a repair, and sets the window with which it begins. */
 static __always_inline __u32 answer(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -148,17 +143,31 @@ static __always_inline __u32 answer(struct kumi_tcp_memory *memory, struct sock 
 		return cwnd;
 	}
 	memory->is_local = 0;
+	if (memory->repair_flying) /* one repair has ended and the next begins */
+		set_window(tp, tp->snd_ssthresh);
+	memory->repair_flying = 0;
+	cwnd = tp->snd_cwnd > CWND_MIN ? tp->snd_cwnd : CWND_MIN;
 	memory->losses++;
 	COUNT(losses);
 	blame_phase_before(memory, tp);
 	note_crowd(memory, tp);
 	/* `answer_losses` judges those of a rate that is searched or held, when counted. */
+	if (memory->mode != COMPETE && !tp->lost_out && (tp->ecn_flags & TCP_ECN_OK)) {
+		cut(memory, sk, cwnd); /* a router has marked */
+		return tp->snd_ssthresh;
+	}
 	if (memory->mode != COMPETE || is_stray(memory, tp))
 		return cwnd;
 	memory->deepest_us -= memory->deepest_us / 8;
-	bound(memory, tp);
+	if (explains(path_of(memory), tp, cwnd))
+		path_of(memory)->is_bounded = 1;
 	cwnd = cubictcp_recalc_ssthresh(sk);
-	/* `reduce` goes on with the next acknowledgement. The timer of RACK has none. */
+	/*
+	 * The next acknowledgement calls `reduce`. A timer of RACK has none, so the window is set
+	 * here.
+	 */
+	memory->repair_flying = tp->packets_out > tp->sacked_out ? tp->packets_out - tp->sacked_out : 1;
+	memory->repair_delivered = 0;
 	set_window(tp, in_flight(tp) < cwnd ? in_flight(tp) + 1 : cwnd);
 	return cwnd;
 }
@@ -200,7 +209,7 @@ static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct s
 	measure(memory, tp, rs);
 	/* The kernel does not announce a timeout within a repair. */
 	if (ca_state(tp) == TCP_CA_Loss && memory->mode != COMPETE)
-		retreat(memory, sk, tp->snd_ssthresh);
+		retreat(memory, sk, most_flying(memory));
 	else if (rs->losses > 0)
 		answer_losses(memory, sk);
 	if (modest(memory, tp, rs->acked_sacked))
@@ -265,8 +274,10 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	__u32 cwnd;
 	int us;
 
-	if (memory)
+	if (memory) {
 		mend(memory, tcp_sk(sk));
+		memory->repair_flying = 0;
+	}
 	if (memory && ca_state(tcp_sk(sk)) == TCP_CA_Loss && memory->rto_min_us) {
 		us = memory->rto_min_us * 2;
 		if (us > RTO_MIN_KERNEL_US)

@@ -50,17 +50,25 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 			set_window(tp, TRAIN);
 		return;
 	}
-	if (!is_fresh(path->acked_at_ns) || !is_same_path(path->rtt_us, fresh_rtt_us(tp)))
+	if (!is_fresh(path->acked_at_ns) || !is_same_path(path->rtt_us, fresh_rtt_us(tp))) {
+		if (memory->mode == HOLD) /* at another phase's rate */
+			compete(memory, sk, tp->snd_cwnd);
 		return;
+	}
 	COUNT(switches);
 	if (path->is_bounded && is_spaced(tp) && has(KUMI_TCP_PACED_RESTART)) {
 		memory->confirm_rtt_us = path->rtt_us;
+		memory->skipped++;
 		hold(memory, sk, true);
 		return;
 	}
-	memory->mode = path->mode == HOLD ? COMPETE : path->mode;
-	tp->snd_ssthresh = path->ssthresh;
-	set_window(tp, path->cwnd);
+	compete(memory, sk, path->cwnd);
+	if (path->ssthresh != TCP_INFINITE_SSTHRESH)
+		tp->snd_ssthresh = path->ssthresh;
+	if (path->mode == SEARCH) {
+		memory->mode = SEARCH;
+		tp->snd_ssthresh = path->ssthresh;
+	}
 }
 
 /*

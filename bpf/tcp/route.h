@@ -37,9 +37,9 @@ static __always_inline void share(struct kumi_tcp_memory *memory, const struct s
 	route.pps = rate_of(path);
 	route.rtt_us = fresh_rtt_us(tcp_sk(sk));
 	route.is_bounded = path->is_bounded;
-	memory->shared_at_ns = now_ns;
 	if (!route.pps)
 		return;
+	memory->shared_at_ns = now_ns;
 	route_key(&key, sk);
 	known = bpf_map_lookup_elem(&routes, &key);
 	if (!known || !is_fresh(known->at_ns) || !is_same_path(known->rtt_us, route.rtt_us) ||
@@ -65,7 +65,7 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 		pps = route->pps / 2;
 	else if (tp->mss_cache)
 		pps = settings.first_bytes_ps / tp->mss_cache;
-	if (!is_spaced(tp) || packets_of(pps, srtt_us(tp)) <= CWND_INITIAL)
+	if (!has(KUMI_TCP_PACED_RESTART) || !is_spaced(tp) || packets_of(pps, srtt_us(tp)) <= CWND_INITIAL)
 		return;
 	note_rate(path, pps < PPS_MAX ? pps : PPS_MAX, bpf_ktime_get_ns());
 	path->is_bounded = 1;
@@ -112,6 +112,9 @@ static __always_inline void confirm(struct kumi_tcp_memory *memory, struct tcp_s
 	path->best_pps = 0;
 	path->last_pps = 0;
 	path->is_bounded = 0;
+	path->top_pps = 0;
+	memory->deepest_us = 0;
+	memory->step = STEP_LAST;
 	memory->mode = SEARCH;
 	set_window(tp, CWND_INITIAL);
 }

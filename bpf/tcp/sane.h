@@ -94,8 +94,8 @@ static __always_inline void approve(struct kumi_tcp_memory *memory, const struct
  * The same when the kernel sets `ssthresh` now, after a loss with the window `cwnd`: the values
  * before this cut may be restored later.
  */
-static __always_inline void approve_cut(struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
-					__u32 cwnd, __u32 ssthresh)
+static __always_inline void approve_cut(struct kumi_tcp_memory *memory, const struct tcp_sock *tp, __u32 cwnd,
+					__u32 ssthresh)
 {
 	__u32 before = tp->snd_ssthresh;
 

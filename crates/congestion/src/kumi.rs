@@ -1,5 +1,5 @@
 //! The control `kumi`: a rate that is known is held, one that is not is searched, and where others
-//! share the path it is CUBIC. The model of `bpf/tcp/control.h`, in the same integers.
+//! share the path it is CUBIC. The model of `bpf/tcp/control.h`, for one phase of a program.
 //!
 //! ```text
 //!   R   bottleneck rate: highest rate of the last two spans of 10 s, for each phase
@@ -18,14 +18,13 @@
 //! ```
 
 use crate::control::{Acknowledgement, Control};
+use crate::known::Path;
 use crate::rivals::cubic::Cubic;
 
 /// Fewest packets that show a rate, and the most that leave at once on an unknown path.
 pub const TRAIN: u64 = 16;
 /// The kernel sends this part of a second of the pacing rate at once (`sk_pacing_shift`).
 pub const CLUMPS_PS: u64 = 1024;
-/// A span of the highest rate: twice that is how long a rate is remembered while others are seen.
-pub const SPAN_US: u64 = 10_000_000;
 /// Reciprocal of a probe's first step: what the shallowest buffers of switches hold, 0.05 of the
 /// path, is more than one step.
 pub const STEP: u64 = 32;
@@ -50,31 +49,6 @@ enum Mode {
     Search,
     Hold,
     Compete,
-}
-
-/// Knowledge of a path in one phase.
-#[derive(Debug, Clone, Copy, Default)]
-struct Path {
-    best_pps: u64,
-    last_pps: u64,
-    span_us: u64,
-    /// True if something has shown the limit: a train that arrived slower than it left, or a loss.
-    is_bounded: bool,
-    /// Highest rate of a train that arrived slower than it left, until one agrees.
-    top_pps: u64,
-}
-
-impl Path {
-    fn rate(&self) -> u64 {
-        self.best_pps.max(self.last_pps)
-    }
-
-    fn note(&mut self, pps: u64, now_us: u64) {
-        if now_us > self.span_us + SPAN_US {
-            (self.last_pps, self.best_pps, self.span_us) = (self.best_pps, 0, now_us);
-        }
-        self.best_pps = self.best_pps.max(pps);
-    }
 }
 
 /// The first acknowledgement of a round, from which arrivals are timed.
@@ -206,6 +180,11 @@ impl Kumi {
         2 * self.rtt_min_us * CLUMPS_PS > SECOND_US
     }
 
+    /// Returns whether a window of `flying` packets overflowed because of the path's rate.
+    fn explains(&self, flying: u64) -> bool {
+        packets_of(self.path.rate(), self.rtt_min_us) >= (2 * WINDOW_MIN).max(flying / 4)
+    }
+
     fn held_window(&self) -> u64 {
         let rate = self.path.rate().max(self.pace_pps);
         let full = packets_of(rate, self.rtt_min_us);
@@ -271,24 +250,11 @@ impl Kumi {
         }
     }
 
-    /// Takes a train that arrived slower than it left for the path's limit, if another one agrees:
-    /// on a busy host, the times of a single one show as much about the processor.
-    fn agree(&mut self, now_us: u64) {
-        let (pps, top_pps) = (self.round.train_pps, self.path.top_pps);
-        if pps > top_pps + top_pps / 8 {
-            self.path.top_pps = pps;
-        } else if pps >= top_pps - top_pps / 8 {
-            self.path.is_bounded = true;
-            self.path.note(top_pps, now_us);
-        }
-    }
-
     fn end_round(&mut self, now_us: u64) {
         // Few packets show no queue: each may wait for a second one before its acknowledgement.
-        if self.round.flying < TRAIN {
-            self.round.rtt_us = None;
-        }
-        let queue_us = self.round.rtt_us.map_or(0, |rtt| rtt - self.rtt_min_us);
+        let has_train = self.round.flying >= TRAIN;
+        let rtt_us = self.round.rtt_us.filter(|_| has_train);
+        let queue_us = rtt_us.map_or(0, |rtt| rtt - self.rtt_min_us);
         // An eighth of the round trip is a queue on any path (HyStart).
         let eighth_us = if self.path.is_bounded {
             0
@@ -299,8 +265,8 @@ impl Kumi {
         self.deepest_us = self.deepest_us.max(queue_us);
         if self.round.train_pps > 0 && self.path.is_bounded && self.mode != Mode::Hold {
             self.path.note(self.round.train_pps, now_us);
-        } else if self.round.is_stretched {
-            self.agree(now_us);
+        } else if self.round.is_stretched && !self.path.is_bounded {
+            self.path.agree(self.round.train_pps, now_us);
         }
         match self.mode {
             // The window that caused it.
@@ -319,15 +285,21 @@ impl Kumi {
 
     fn end_held_round(&mut self, now_us: u64) {
         let noise_us = self.rtt_min_us / TOLERATED + SECOND_US / CLUMPS_PS / 8;
+        let (flying, full) = (
+            self.round.flying,
+            packets_of(self.path.rate(), self.rtt_min_us),
+        );
         let held = &mut self.held;
-        if held.rounds == 0 {
+        // A round that the program hardly uses shows nothing.
+        if !held.has_lost && flying < TRAIN && flying < full / 2 {
+            return;
+        }
+        if held.base_us == 0 {
             held.base_us = self.round.rtt_us.unwrap_or(0);
         }
         held.rounds += 1;
-        let has_queue = self
-            .round
-            .rtt_us
-            .is_some_and(|rtt| rtt > held.base_us + noise_us);
+        let is_longer = |rtt| rtt > held.base_us + noise_us;
+        let has_queue = flying >= TRAIN && self.round.rtt_us.is_some_and(is_longer);
         let (rate, train_pps, has_lost) = (self.path.rate(), self.round.train_pps, held.has_lost);
         // A longer step needs less precision.
         let part = if self.step <= STEP_LAST { 8 } else { 2 };
@@ -351,10 +323,15 @@ impl Kumi {
         }
         held.probed_pps = if held.is_probing { self.pace_pps } else { 0 };
         held.is_probing = !held.is_probing && !has_queue && !has_lost && self.skipped >= self.skip;
-        if has_lost && train_pps > 0 && (!held.is_own || train_pps < rate - rate / 16) {
+        let flying = flying.max(self.before_flying);
+        if has_lost && train_pps == 0 {
+            self.compete(flying);
+            self.cut();
+            return;
+        }
+        if has_lost && (!held.is_own || train_pps < rate - rate / 16) {
             // Less arrives than was remembered: others are there.
-            self.path.best_pps = train_pps.max(rate / 2);
-            let flying = self.round.flying.max(self.before_flying);
+            (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate / 2, rate), 0);
             self.compete(packets_of(train_pps, self.rtt_min_us).clamp(flying / 2, flying));
             self.cut();
             return;
@@ -362,7 +339,7 @@ impl Kumi {
         let held = &mut self.held;
         if held.rounds > HELD_ROUNDS || held.queue_rounds >= STEADY_ROUNDS {
             let share = packets_of(self.round.best_pps, self.rtt_min_us);
-            self.compete(self.round.flying.min(share + share / 8));
+            self.compete(flying.min(share + share / 8));
         }
     }
 
@@ -372,6 +349,7 @@ impl Kumi {
         // The path has shown its limit.
         self.step = STEP;
         self.window = window.max(WINDOW_MIN);
+        self.target = self.window;
         self.cubic.resume(self.window as f64);
     }
 
@@ -379,6 +357,7 @@ impl Kumi {
     fn cut(&mut self) {
         self.window = (self.cubic.cut() as u64).max(WINDOW_MIN);
         self.target = self.window;
+        self.cubic.set_window(self.window as f64);
     }
 
     /// Answers losses while a rate is searched or held.
@@ -398,7 +377,7 @@ impl Kumi {
         match self.mode {
             Mode::Search => {
                 // A burst that overflows before it could show a rate leaves none.
-                self.path.is_bounded |= packets_of(rate, a.rtt_min_us) >= flying / 4;
+                self.path.is_bounded |= self.explains(flying);
                 self.compete(share);
                 self.cut();
             }
@@ -560,7 +539,8 @@ impl Control for Kumi {
             return;
         }
         self.deepest_us -= self.deepest_us / 8;
-        self.path.is_bounded |= packets_of(self.path.rate(), self.rtt_min_us) >= self.window / 4;
+        self.path.is_bounded |= self.explains(self.window);
+        self.repair = None;
         self.cut();
     }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+mod known;
 pub mod kumi;
 pub mod rivals;
 pub mod simulation;
