@@ -239,7 +239,7 @@ impl Kumi {
             return;
         }
         // The longest time between two acknowledgements is how far a rate may be too high. Before a
-        // rate is known, it counts. Later ones are the mean of half a round trip.
+        // rate is known, it counts.
         let is_first = self.mode == Mode::Search;
         if is_first || arrived >= self.rtt_min_us / 8 {
             let more_us = if is_first { gap_us } else { 0 };
