@@ -1,7 +1,7 @@
 //! Knowledge of a path, in packets per second.
 
 /// A span of the highest rate: twice that is how long a rate is remembered while others are seen.
-pub const SPAN_US: u64 = 10_000_000;
+const SPAN_US: u64 = 10_000_000;
 
 /// Knowledge of a path in one phase.
 #[derive(Debug, Clone, Copy, Default)]

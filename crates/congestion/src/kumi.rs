@@ -22,22 +22,22 @@ use crate::known::Path;
 use crate::rivals::cubic::Cubic;
 
 /// Fewest packets that show a rate, and the most that leave at once on an unknown path.
-pub const TRAIN: u64 = 16;
+const TRAIN: u64 = 16;
 /// The kernel sends this part of a second of the pacing rate at once (`sk_pacing_shift`).
-pub const CLUMPS_PS: u64 = 1024;
+const CLUMPS_PS: u64 = 1024;
 /// Reciprocal of a probe's first step: what the shallowest buffers of switches hold, 0.05 of the
 /// path, is more than one step.
-pub const STEP: u64 = 32;
+const STEP: u64 = 32;
 /// The same of its last step, BBR's.
-pub const STEP_LAST: u64 = 4;
+const STEP_LAST: u64 = 4;
 /// Rounds with a queue after which others cause it.
-pub const STEADY_ROUNDS: u32 = 4;
+const STEADY_ROUNDS: u32 = 4;
 /// Rounds for which a known rate is held.
-pub const HELD_ROUNDS: u32 = 32;
+const HELD_ROUNDS: u32 = 32;
 /// Reciprocal of the part of a window whose loss is no congestion. BBRv3 tolerates 2 %.
-pub const TOLERATED: u64 = 64;
+const TOLERATED: u64 = 64;
 /// Fewest packets of a window, as in the kernel, and of a clump.
-pub const WINDOW_MIN: u64 = 2;
+const WINDOW_MIN: u64 = 2;
 /// Most probes that are left out in a row.
 const SKIPPED_MAX: u32 = 64;
 /// Highest rate: 64-byte packets at 137 Gb/s.

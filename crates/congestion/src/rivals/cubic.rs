@@ -26,7 +26,6 @@ pub struct Cubic {
     before: (f64, f64),
     rto_us: u64,
     last_us: u64,
-    restarts: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +53,6 @@ impl Default for Cubic {
             before: (0.0, 0.0),
             rto_us: 200_000,
             last_us: 0,
-            restarts: true,
         }
     }
 }
@@ -137,7 +135,7 @@ impl Cubic {
 impl Control for Cubic {
     fn start(&mut self, now_us: u64) {
         let mut idle_us = now_us.saturating_sub(self.last_us);
-        if self.last_us == 0 || idle_us < self.rto_us || !self.restarts {
+        if self.last_us == 0 || idle_us < self.rto_us {
             return;
         }
         self.ssthresh = self.ssthresh.max(self.cwnd * 0.75);

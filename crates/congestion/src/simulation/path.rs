@@ -40,8 +40,6 @@ pub struct Bottleneck {
     packet_ns: f64,
     buffer_packets: f64,
     free_at_ns: f64,
-    /// Packets that did not fit.
-    pub dropped: u64,
 }
 
 impl Bottleneck {
@@ -51,7 +49,6 @@ impl Bottleneck {
             packet_ns: path.packet_ns(),
             buffer_packets: path.buffer_packets,
             free_at_ns: 0.0,
-            dropped: 0,
         }
     }
 
@@ -65,7 +62,6 @@ impl Bottleneck {
         let now = now_ns as f64;
         let waiting = (self.free_at_ns - now).max(0.0) / self.packet_ns;
         if waiting > self.buffer_packets.max(1.0) {
-            self.dropped += 1;
             return None;
         }
         self.free_at_ns = self.free_at_ns.max(now) + self.packet_ns;

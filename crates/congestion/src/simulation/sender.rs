@@ -38,8 +38,8 @@ struct Departure {
 /// Request of a sender to its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Send the departure of this number, this many packets behind the first one of a clump.
-    Send(u64, u32),
+    /// Send the departure of this number.
+    Send(u64),
     /// Call `tick` at this time.
     Wake(u64),
 }
@@ -213,7 +213,7 @@ impl Sender {
                 if sent == 0 && is_start {
                     self.control.start(now_ns / 1000);
                 }
-                actions.push(Action::Send(departure, sent));
+                actions.push(Action::Send(departure));
                 sent += 1;
             }
             if let Some(pps) = self.control.pace_pps() {
@@ -248,7 +248,7 @@ impl Sender {
                 .find(|d| d.state == State::Flying);
             if let Some(packet) = last.map(|d| d.packet) {
                 let departure = self.depart(packet, true, now_ns);
-                actions.push(Action::Send(departure, 0));
+                actions.push(Action::Send(departure));
             }
         }
         self.send(now_ns, actions);

@@ -190,7 +190,7 @@ impl World {
         let mut wake_ns = self.connections[index].sender.wake_at_ns();
         for action in actions {
             match action {
-                Action::Send(number, _) => {
+                Action::Send(number) => {
                     let connection = &mut self.connections[index];
                     connection.host_free_ns = connection.host_free_ns.max(now_ns) + host_ns as u64;
                     // Without jitter, who meets a full queue would be the same each time.
