@@ -408,7 +408,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 	struct kumi_tcp_path *path = path_of(memory);
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u32 pps = rate_of(path);
-	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2;
+	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2, is_clocked;
 	__u64 clocked;
 
 	if (memory->train_pps > pps)
@@ -420,7 +420,8 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		clocked = 2 * pps_of(tp->snd_cwnd, srtt_us(tp));
 		if (!path->is_bounded)
 			pps = PPS_MAX;
-		set_pace(sk, (path->is_bounded || memory->is_local) && clocked < pps ? clocked : pps);
+		is_clocked = path->is_bounded || memory->is_local || !is_spaced(tp);
+		set_pace(sk, is_clocked && clocked < pps ? clocked : pps);
 		if (!path->is_bounded || tp->snd_cwnd < packets_of(pps, rtt_min_us(tp)))
 			break;
 		if (is_spaced(tp) && has(KUMI_TCP_PACED_RESTART))
@@ -456,9 +457,9 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		clocked = pps_of(tp->snd_cwnd, srtt_us(tp)) * 5ULL / 4;
 		if (memory->is_local) /* spaced out, the packets fit this host's queue */
 			pps = pps && pps + pps / STEP_LAST < clocked ? pps + pps / STEP_LAST : clocked;
-		else if (!path->is_bounded)
+		else if (!path->is_bounded && is_spaced(tp))
 			pps = PPS_MAX;
-		else if (pps < clocked || is_full) /* what fits the window leaves at the path's rate */
+		else if (pps < clocked || is_full || !is_spaced(tp)) /* a part of a window keeps R */
 			pps = clocked;
 		set_pace(sk, pps);
 	}

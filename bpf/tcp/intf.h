@@ -16,6 +16,7 @@ enum {
 	KUMI_TCP_ACK_BAND = 1 << 4,
 	KUMI_TCP_UNSENT_CAP = 1 << 5,
 	KUMI_TCP_FIRST_TARGET = 1 << 6,
+	KUMI_TCP_SMALL_BURSTS = 1 << 7, /* in user space: a sysctl */
 	/* Capability tier: the mechanisms that this kernel allows. */
 	KUMI_TCP_HAS_CONTROL = 1 << 30,    /* a congestion control of ours */
 	KUMI_TCP_WRITES_PACING = 1U << 31, /* sk_pacing_rate may be written (Linux 6.0) */
@@ -106,8 +107,6 @@ struct kumi_tcp_memory {
 	__u32 losses;           /* repairs of losses in the network */
 	__u32 timeouts;         /* retransmission timeouts */
 	__u32 paced;            /* starts at a known rate */
-	__u32 credit;           /* acknowledged packets that have not yet made the window grow */
-	__u32 crowd_rtt_us;     /* the shortest round trip of modest.h's round; 0: none yet */
 	__u32 ceiling;          /* the largest window or threshold that the programs have left; 0: none yet */
 	__u32 ssthresh;         /* the threshold as the programs left it last */
 	struct kumi_tcp_options options; /* of a socket without an owner */

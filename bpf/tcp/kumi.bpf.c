@@ -6,7 +6,6 @@
  *   control.h  search, hold, compete: the control itself
  *   route.h    starts at the known rate: after idle time, and at the first data
  *   phase.h    keeps parameters apart for each phase of the program
- *   modest.h   in collectives within a cluster: a window that leaves room in shallow ports
  *   sane.h     corrects windows and thresholds that no program has set
  *   here       a refusal by the host's own queue is not congestion; short timeouts
  *
@@ -15,7 +14,6 @@
  *   ranks.h        selects the sockets that use it; acknowledgements before data
  *   connections.h  lists connections, and gives them back
  */
-#include "modest.h"
 #include "phase.h"
 #include "ranks.h"
 #include "connections.h"
@@ -150,7 +148,6 @@ static __always_inline __u32 answer(struct kumi_tcp_memory *memory, struct sock 
 	memory->losses++;
 	COUNT(losses);
 	blame_phase_before(memory, tp);
-	note_crowd(memory, tp);
 	/* `answer_losses` judges those of a rate that is searched or held, when counted. */
 	if (memory->mode != COMPETE && !tp->lost_out && (tp->ecn_flags & TCP_ECN_OK)) {
 		cut(memory, sk, cwnd); /* a router has marked */
@@ -212,10 +209,7 @@ static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct s
 		retreat(memory, sk, most_flying(memory));
 	else if (rs->losses > 0)
 		answer_losses(memory, sk);
-	if (modest(memory, tp, rs->acked_sacked))
-		set_pace(sk, pps_of(tp->snd_cwnd, srtt_us(tp)) * 5ULL / 4);
-	else
-		steer(memory, sk, rs);
+	steer(memory, sk, rs);
 	if (has(KUMI_TCP_FIRST_TARGET) && ack_ns(tp) - memory->shared_at_ns > SHARE_EVERY_NS)
 		share(memory, sk, ack_ns(tp));
 	approve(memory, tp);

@@ -44,23 +44,6 @@ struct {
 	__type(value, struct kumi_tcp_process);
 } ranks SEC(".maps");
 
-/*
- * Losses of a rank's connections within a cluster, by phase. Times are those of CLOCK_MONOTONIC; 0
- * for never.
- */
-struct crowd {
-	__u64 lost_at_ns[KUMI_PHASES_MAX]; /* something was lost */
-	__u64 room_at_ns[KUMI_PHASES_MAX]; /* the room below was changed */
-	__u32 room[KUMI_PHASES_MAX];       /* packets that each connection may have in queues */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, RANKS_MAX);
-	__type(key, __u32);
-	__type(value, struct crowd);
-} crowds SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -25,13 +25,12 @@ const CGROUP_PROGRAMS: [&str; 4] = [
 /// Iterators. They are pinned as links, and opened for reading.
 const ITERATORS: [&str; 2] = ["show", "give_back"];
 /// Maps that are pinned under their names.
-pub(crate) const MAPS: [&str; 8] = [
+pub(crate) const MAPS: [&str; 7] = [
     "totals",
     "ranks",
     "owners",
     "phase_pages",
     "generations",
-    "crowds",
     "memories",
     "routes",
 ];

@@ -27,11 +27,13 @@ pub enum Mechanism {
     UnsentCap = 1 << 5,
     /// Starts a connection to a known host at half of its route's rate (GridMPI, §3.2).
     FirstTarget = 1 << 6,
+    /// Sends less at once on short paths (ADR 045).
+    SmallBursts = 1 << 7,
 }
 
 impl Mechanism {
     /// Every mechanism, in the order of the papers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PacedRestart,
         Self::ShortRto,
         Self::PhaseMemory,
@@ -39,6 +41,7 @@ impl Mechanism {
         Self::StallForgiveness,
         Self::AckBand,
         Self::UnsentCap,
+        Self::SmallBursts,
     ];
 
     /// Returns the name on the command line.
@@ -51,6 +54,7 @@ impl Mechanism {
             Self::AckBand => "ack-band",
             Self::UnsentCap => "unsent-cap",
             Self::FirstTarget => "first-target",
+            Self::SmallBursts => "small-bursts",
         }
     }
 }

@@ -19,6 +19,7 @@
 //! Everything is pinned in [`PIN_FOLDER`], so no process has to stay.
 #![forbid(unsafe_code)]
 
+mod bursts;
 mod cgroup;
 mod connections;
 pub mod daemon;

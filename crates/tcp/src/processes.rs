@@ -44,6 +44,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Returns the number of the process.
+    pub(crate) fn pid(self) -> u32 {
+        self.pid
+    }
+
     /// Removes a process that has ended. Descendants that still run follow no page any more.
     ///
     /// # Errors
@@ -109,7 +114,6 @@ impl Rank {
         map("phase_pages")?
             .update(&number.to_ne_bytes(), &descriptor, MapFlags::ANY)
             .map_err(refusal)?;
-        forget_losses(number)?;
         let process = Process {
             rank: generation(number)? * RANKS_MAX + number,
             uid,
@@ -211,15 +215,6 @@ fn generation(number: u32) -> Result<u32, TcpError> {
         .lookup(&number.to_ne_bytes(), MapFlags::ANY)
         .map_err(refusal)?;
     Ok(generation.map_or(0, |bytes| parse_u32(&bytes)))
-}
-
-/// Clears the losses recorded for the place's previous process.
-fn forget_losses(number: u32) -> Result<(), TcpError> {
-    let crowds = map("crowds")?;
-    let zeros = vec![0; crowds.value_size() as usize];
-    crowds
-        .update(&number.to_ne_bytes(), &zeros, MapFlags::ANY)
-        .map_err(refusal)
 }
 
 /// Encodes a descriptor as a value of a map of maps.

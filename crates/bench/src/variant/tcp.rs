@@ -43,10 +43,12 @@ fn recipe(variant: Variant) -> Option<Recipe> {
             ..KERNEL
         }),
         Variant::KumiTcp | Variant::KumiLinkTcp => kumi(""),
-        Variant::KumiTcpRto => {
-            kumi("paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap")
+        Variant::KumiTcpRto => kumi(
+            "paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap,small-bursts",
+        ),
+        Variant::KumiTcpPce => {
+            kumi("short-rto,phase-memory,stall-forgiveness,ack-band,unsent-cap,small-bursts")
         }
-        Variant::KumiTcpPce => kumi("short-rto,phase-memory,stall-forgiveness,ack-band,unsent-cap"),
         Variant::KumiTcpNoPhases => kumi("phase-memory"),
         Variant::KumiTcpNoStall => kumi("stall-forgiveness"),
         Variant::KumiTcpNoBand => kumi("ack-band"),

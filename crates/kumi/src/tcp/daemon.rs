@@ -10,7 +10,7 @@ use kumi_command::BadInput;
 use kumi_command::{errln, out, outln};
 use kumi_tcp::daemon::Service;
 use kumi_tcp::daemon::client::{Request, SOCKET, ask};
-use kumi_tcp::{Settings, TcpError, Tier};
+use kumi_tcp::{Mechanism, Settings, TcpError, Tier};
 use nix::sys::signal::{SigSet, Signal};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -72,7 +72,7 @@ fn wait_for_end() -> anyhow::Result<()> {
 pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
-    let mut adopted = Vec::new();
+    let mut adopted = None;
     let tier = match kumi_tcp::installed() {
         Ok((current, tier)) if current == *settings => {
             if requires_all && tier != Tier::Full {
@@ -81,7 +81,7 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
                 return Ok(ExitCode::from(EXIT_TIER));
             }
             outln!("took over the TCP programs that an earlier daemon left in place");
-            adopted = kumi_tcp::adopted()?;
+            adopted = Some(kumi_tcp::adopted()?);
             tier
         }
         Ok(_) => {
@@ -106,7 +106,12 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
     };
     announce(settings, tier);
     kumi_sys::process::raise_descriptor_limit();
-    let must_remove = Service::new(listen()?, &signals, tier, adopted)?.run()?;
+    let is_adopted = adopted.is_some();
+    let mut service = Service::new(listen()?, &signals, tier, adopted.unwrap_or_default())?;
+    if settings.has(Mechanism::SmallBursts) {
+        service = service.with_small_bursts(is_adopted);
+    }
+    let must_remove = service.run()?;
     if must_remove {
         kumi_tcp::remove().unwrap_or_else(|error| errln!("kumi: {error}"));
     }

@@ -4,7 +4,6 @@ use super::{Control, KUMI, Program, kumi};
 use kumi_lab::Cluster;
 use kumi_testlab::star;
 use serde_json::Value;
-use std::io::Write;
 use std::time::Duration;
 
 fn lan(test: &str) -> Cluster {
@@ -58,13 +57,13 @@ fn tcp_down__live_connections__causes_no_retransmission_and_restores_settings() 
         "0 4321 1048576",
         "the program's own cap stays"
     );
-    writeln!(server.child.stdin.as_ref().unwrap()).unwrap();
+    server.say();
     let floor_us: u32 = server.line().parse().unwrap();
     assert!(floor_us < 50_000, "{floor_us}");
     assert!(kumi(&["tcp", "down"]).status.success());
-    writeln!(client.child.stdin.as_ref().unwrap()).unwrap();
+    client.say();
     assert_eq!(client.line(), "0 4321 0", "after `down`");
-    writeln!(server.child.stdin.as_ref().unwrap()).unwrap();
+    server.say();
     assert_eq!(
         server.line(),
         "200000",

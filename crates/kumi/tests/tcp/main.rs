@@ -1,6 +1,7 @@
 //! Tests of the congestion control on this machine's kernel, in a lab of its own.
 
 mod application;
+mod bursts;
 mod crowd;
 mod departure;
 mod installation;
@@ -12,7 +13,7 @@ mod windows;
 use kumi_lab::Cluster;
 use kumi_testlab::Wan;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -136,6 +137,11 @@ impl Program {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
+    }
+
+    /// Sends a line end to its input.
+    fn say(&mut self) {
+        writeln!(self.child.stdin.as_ref().expect("has an input")).unwrap();
     }
 
     fn line(&mut self) -> String {

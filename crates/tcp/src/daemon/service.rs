@@ -8,6 +8,7 @@
 //! ```
 
 use super::client::{Reply, Request};
+use crate::bursts::Bursts;
 use crate::ladder::Tier;
 use crate::processes::{Place, Rank};
 use anyhow::Context;
@@ -64,6 +65,8 @@ pub struct Service {
     tier: Tier,
     clients: Vec<Client>,
     ranks: Vec<(Place, OwnedFd)>,
+    /// `None` without [`Mechanism::SmallBursts`](crate::Mechanism::SmallBursts).
+    bursts: Option<Bursts>,
     accept_at: Instant,
 }
 
@@ -84,8 +87,29 @@ impl Service {
             tier,
             clients: Vec::new(),
             ranks,
+            bursts: None,
             accept_at: Instant::now(),
         })
+    }
+
+    /// Adds the mechanism [`SmallBursts`](crate::Mechanism::SmallBursts), for the daemon's network
+    /// namespace and those of its processes. `is_adopted`: an earlier daemon may have changed them.
+    pub fn with_small_bursts(mut self, is_adopted: bool) -> Self {
+        self.bursts = Some(Bursts::default());
+        let accepted: Vec<u32> = self.ranks.iter().map(|(place, _)| place.pid()).collect();
+        for pid in std::iter::once(std::process::id()).chain(accepted) {
+            self.shorten_bursts(pid, is_adopted);
+        }
+        self
+    }
+
+    fn shorten_bursts(&mut self, pid: u32, is_adopted: bool) {
+        let Some(bursts) = &mut self.bursts else {
+            return;
+        };
+        if let Err(error) = bursts.shorten(pid, is_adopted) {
+            errln!("kumi: cannot set net.ipv4.tcp_tso_rtt_log for process {pid}: {error}");
+        }
     }
 
     /// Serves until a signal or a request ends it. Returns whether the programs are to be removed.
@@ -102,7 +126,10 @@ impl Service {
             match self.serve(clients) {
                 Next::Serve => {}
                 Next::Remove => return Ok(true),
-                Next::HandOver => return Ok(false),
+                Next::HandOver => {
+                    self.bursts.map(Bursts::leave);
+                    return Ok(false);
+                }
             }
             if listener.first() == Some(&true) {
                 self.accept();
@@ -143,6 +170,7 @@ impl Service {
     /// Frees the places of processes that have ended.
     fn free_places(&mut self, has_ended: &[bool]) {
         let mut has_ended = has_ended.iter();
+        let before = self.ranks.len();
         self.ranks.retain(|(place, _)| {
             if has_ended.next() != Some(&true) {
                 return true;
@@ -152,6 +180,10 @@ impl Service {
             }
             false
         });
+        if let Some(bursts) = self.bursts.as_mut().filter(|_| self.ranks.len() < before) {
+            let accepted = self.ranks.iter().map(|(place, _)| place.pid());
+            bursts.keep_only(std::iter::once(std::process::id()).chain(accepted));
+        }
     }
 
     /// Reads from clients that are ready, and answers those whose request is complete.
@@ -196,6 +228,7 @@ impl Service {
                             tier: Some(self.tier.name().to_owned()),
                             ..Reply::default()
                         };
+                        self.shorten_bursts(rank.place.pid(), false);
                         client.reply(&reply, Some(&rank));
                         // A process that joins again has its place already.
                         if !self.ranks.iter().any(|(place, _)| *place == rank.place) {
