@@ -4,7 +4,8 @@
  * that differ.
  *
  * All terms are equal if and only if the bitwise AND of all terms is the complement of the bitwise
- * AND of their complements.
+ * AND of their complements. The bit of short bursts is left out: the AND of all terms has it if all
+ * ranks have it.
  */
 
 #define _GNU_SOURCE
@@ -80,7 +81,7 @@ struct card {
 
 static const char *difference(const struct kumi_terms *a, const struct kumi_terms *b)
 {
-    if (a->plans != b->plans)
+    if ((a->plans ^ b->plans) & KUMI_PLANS)
         return "do not both plan";
     if (a->network != b->network)
         return "have different network files: copy one of them to all hosts";
@@ -107,8 +108,8 @@ static void explain(const struct card *all, int size)
     static const char left[] = "kumi: collectives are left to the MPI library:";
     if (first == NULL)
         return;
-    if (all[0].terms.plans != all[odd].terms.plans) {
-        int none = all[0].terms.plans ? odd : 0;
+    if ((all[0].terms.plans ^ all[odd].terms.plans) & KUMI_PLANS) {
+        int none = all[0].terms.plans & KUMI_PLANS ? odd : 0;
         fprintf(
             stderr,
             "%s rank %d on host %s does not plan (%s), but rank %d on host %s does; %d of %d ranks differ from "
@@ -120,8 +121,8 @@ static void explain(const struct card *all, int size)
             left, all[0].host, odd, all[odd].host, first, count, size);
 }
 
-bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
-                const struct kumi_terms *own, const char *why_not)
+bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size, struct kumi_terms *own,
+                const char *why_not)
 {
     struct {
         struct kumi_terms terms, complement;
@@ -133,9 +134,13 @@ bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size
     if (abi->Iallreduce(&mine, &all, (int)sizeof(mine), abi->byte, abi->bit_and, abi->world, request) != 0 ||
         wait_for(abi, request, host, rank) != 0)
         return false;
+    uint64_t short_bursts = all.terms.plans & KUMI_SHORT_BURSTS;
+    all.terms.plans &= ~(uint64_t)KUMI_SHORT_BURSTS;
+    all.complement.plans |= KUMI_SHORT_BURSTS;
     bool is_equal = true;
     for (size_t i = 0; i < sizeof(*own); i++)
         is_equal &= ((unsigned char *)&all.terms)[i] == (unsigned char)~((unsigned char *)&all.complement)[i];
+    own->plans = (own->plans & ~(uint64_t)KUMI_SHORT_BURSTS) | short_bursts;
     if (is_equal)
         return true;
     struct card card = {.terms = *own}, *cards = calloc((size_t)size, sizeof(*cards));

@@ -11,9 +11,16 @@
 /* HOST_NAME_MAX of Linux, with the terminating zero. */
 enum { KUMI_HOST_BYTES = 65 };
 
+/* Bits of `plans`. */
+enum {
+    /* The rank plans collectives. */
+    KUMI_PLANS = 1,
+    /* Connections of its host send short bursts (ADR 045). This bit may differ. */
+    KUMI_SHORT_BURSTS = 2,
+};
+
 /* Inputs of planning that must be equal on all ranks. All zero on a rank that does not plan. */
 struct kumi_terms {
-    /* 1 if the rank plans collectives. */
     uint64_t plans;
     /*
      * Digests of the network file's content, of libkumi.so, of the options (KUMI_COLL and
@@ -24,12 +31,12 @@ struct kumi_terms {
 
 /*
  * Compares the terms of all ranks in MPI_COMM_WORLD. Every rank of the job must call it. Returns
- * whether all terms are equal. If they differ, rank 0 names two ranks, their hosts and the
- * difference on stderr. `why_not` is the reason for which this rank does not plan, or NULL if it
- * does.
+ * whether all terms are equal. KUMI_SHORT_BURSTS remains in `own` if all ranks have it. If the
+ * terms differ, rank 0 names two ranks, their hosts and the difference on stderr. `why_not` is the
+ * reason for which this rank does not plan, or NULL if it does.
  */
 KUMI_HIDDEN bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
-                            const struct kumi_terms *own, const char *why_not);
+                            struct kumi_terms *own, const char *why_not);
 
 /*
  * Returns the FNV-1a digest of 64 bits. `digest` is that of the preceding bytes, or 0 at the start.

@@ -70,8 +70,8 @@ void kumi_carry_call(struct call *call, struct kumi_carried carried)
  */
 enum automatic {
     NEVER,
-    /* Communicators with one rank per host. */
-    ONE_RANK_A_HOST,
+    /* Communicators with one rank per host, if some hosts send long bursts into ports. */
+    LONG_BURSTS,
     BETWEEN_HOSTS,
 };
 
@@ -87,7 +87,7 @@ static const struct replaced {
     enum automatic automatic;
 } all_replaced[] = {
     {"MPI_Alltoall", "alltoall", "bitbitc", kumi_alltoall, false, NEVER},
-    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, ONE_RANK_A_HOST},
+    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, LONG_BURSTS},
     {"MPI_Gather", "gather", "bitbitic", kumi_gather, false, BETWEEN_HOSTS},
     {"MPI_Gatherv", "gatherv", "bitbaatic", kumi_gatherv, false, BETWEEN_HOSTS},
     {"MPI_Scatter", "scatter", "bitbitic", kumi_scatter, false, NEVER},
@@ -147,8 +147,8 @@ static bool replace(const struct replaced *replaced, struct call *call, bool is_
         kumi_failed(call, "ranks cannot exchange their tags", error);
         return true;
     }
-    bool is_left =
-        is_large || (of->job->is_automatic && of->shares_hosts && replaced->automatic == ONE_RANK_A_HOST);
+    bool is_left = is_large || (of->job->is_automatic && replaced->automatic == LONG_BURSTS &&
+                                (of->shares_hosts || of->job->has_short_bursts));
     bool is_done = !is_left && replaced->instead(call);
     /* Counted whatever the outcome, so that all ranks count the same calls. */
     kumi_communicator_pass(of);

@@ -33,6 +33,22 @@ const struct kumi_job *kumi_job(void)
     return __atomic_load_n(&is_on, __ATOMIC_ACQUIRE) ? &job : NULL;
 }
 
+/*
+ * Returns whether connections of this network namespace send short bursts at any round trip.
+ * `kumi tcp up` sees to it, or an administrator.
+ */
+static bool has_short_bursts(void)
+{
+    FILE *file = fopen("/proc/sys/net/ipv4/tcp_tso_rtt_log", "re");
+    int value = -1;
+    if (file == NULL)
+        return false;
+    if (fscanf(file, "%d", &value) != 1)
+        value = -1;
+    fclose(file);
+    return value == 0;
+}
+
 /* Returns this rank's terms. If it does not plan, all are zero, and `why_not` is set. */
 static struct kumi_terms own_terms(const struct kumi_planner *planner, const char **why_not)
 {
@@ -48,7 +64,7 @@ static struct kumi_terms own_terms(const struct kumi_planner *planner, const cha
         return (struct kumi_terms){0};
     }
     const char *version = planner->version(), *list = kumi_coll_list();
-    terms.plans = 1;
+    terms.plans = KUMI_PLANS | (has_short_bursts() ? KUMI_SHORT_BURSTS : 0);
     terms.library = kumi_digest(0, version, strlen(version));
     bool is_reproducible = kumi_coll_is_reproducible();
     terms.options = kumi_digest(0, list, strlen(list));
@@ -150,7 +166,10 @@ static bool agree(const void *caller)
     job.planner = kumi_coll_is_on() ? kumi_planner() : NULL;
     const char *why_not = NULL;
     struct kumi_terms terms = own_terms(job.planner, &why_not);
-    return kumi_agree(abi, own, job.rank, job.size, &terms, why_not) && terms.plans && begin(own);
+    if (!kumi_agree(abi, own, job.rank, job.size, &terms, why_not) || !(terms.plans & KUMI_PLANS))
+        return false;
+    job.has_short_bursts = terms.plans & KUMI_SHORT_BURSTS;
+    return begin(own);
 }
 
 static void name_profiler(const void *caller)

@@ -28,6 +28,8 @@ struct kumi_job {
     bool is_multi_site;
     /* True if KUMI_COLL is `auto`. */
     bool is_automatic;
+    /* True if the connections of all ranks send short bursts. */
+    bool has_short_bursts;
 };
 
 /*

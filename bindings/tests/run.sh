@@ -312,16 +312,29 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
         differs "rank 0 on host r0 and rank 1 on host r1 have different versions of libkumi.so" KUMI_COLL_LIBRARY="$work/libother.so"
     claim "$name hosts" "one with another list: the library's, and said" \
         differs "rank 0 on host r0 and rank 1 on host r1 have different --coll or --reproducible" KUMI_COLL=gather
+    echo 0 >"$work/short"
+    echo 9 >"$work/long"
+    uneven_tally() { # uneven_tally BURSTS: of an alltoallv whose blocks differ; bursts of the second host
+        KUMI_TEST_PART=uneven KUMI_TEST_BURSTS=$1 on_hosts "$suffix" 2>&1 >"$work/stdout" |
+            grep "collectives were planned" && ! grep -q FAILED "$work/stdout"
+    }
+    claim "$name hosts" "with short bursts all: alltoallv is the library's under auto" eval \
+        'uneven_tally short | grep -q "kumi: 0 collectives were planned"'
+    claim "$name hosts" "one with long bursts: alltoallv is planned under auto" eval \
+        'uneven_tally long | grep -q "kumi: [1-9][0-9]* collectives were planned"'
     claim "$name hosts" "one host under auto plans nothing" eval \
         '! KUMI_TEST_LIST=auto KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-edges" broadcast 2>&1 | grep "collectives were planned"'
 }
 on_hosts() { # on_hosts SUFFIX ASSIGNMENT...: a host name per rank; assignments for the second
     local suffix=$1
     shift
-    KUMI_VERBOSE=1 KUMI_TEST_LIST=auto KUMI_TOPOLOGY=$work/one.toml run_planned "$suffix" unshare --uts \
-        sh -c 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; hostname "r$rank"; program=$1; shift
-            [ $rank = 1 ] || set --
-            exec env "$@" "$program" broadcast' sh "$work/$suffix-edges" "$@"
+    KUMI_VERBOSE=1 KUMI_TEST_LIST=auto KUMI_TOPOLOGY=$work/one.toml KUMI_TEST_WORK=$work run_planned "$suffix" \
+        unshare --uts --mount sh -c 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; hostname "r$rank"; program=$1; shift
+            bursts=short
+            [ $rank = 1 ] && bursts=$KUMI_TEST_BURSTS || set --
+            [ -z "$KUMI_TEST_BURSTS" ] ||
+                mount --bind "$KUMI_TEST_WORK/$bursts" /proc/sys/net/ipv4/tcp_tso_rtt_log
+            exec env "$@" "$program" "${KUMI_TEST_PART:-broadcast}"' sh "$work/$suffix-edges" "$@"
 }
 silent_python() { python3 "$@" >"$work/stdout" || { cat "$work/stdout"; return 1; }; }
 run_ranks() { # run_ranks SUFFIX PROGRAM...

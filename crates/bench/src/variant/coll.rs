@@ -3,8 +3,9 @@
 use super::Running;
 use anyhow::Context;
 
-/// Writes the network file to every host, for `kumi run`. Groups use this `transport`.
-pub fn start(running: &mut Running<'_>, transport: &str) -> anyhow::Result<()> {
+/// Writes the network file to every host, for `kumi run`. Groups use this `transport`. `planned`
+/// names the planned collectives of MPI.
+pub fn start(running: &mut Running<'_>, transport: &str, planned: &str) -> anyhow::Result<()> {
     if running.hosts.kind() == "lab" {
         // Without this library, `kumi run` would leave collectives to the MPI library, and the plan
         // would measure those.
@@ -32,7 +33,7 @@ pub fn start(running: &mut Running<'_>, transport: &str) -> anyhow::Result<()> {
         &kumi,
         "run",
         "--coll",
-        "all",
+        planned,
         "--topology",
         &file,
         "--",

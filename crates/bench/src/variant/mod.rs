@@ -71,6 +71,10 @@ pub enum Variant {
     KumiLinkTcp,
     /// MPI collectives by a plan for the actual network, over the kernel's TCP.
     KumiColl,
+    /// As [`Self::KumiColl`], with `kumi tcp` and every mechanism.
+    KumiCollTcp,
+    /// As [`Self::KumiCollTcp`], and `auto` decides which collectives are planned.
+    KumiAuto,
     /// Collectives of a group by a plan, over Wind.
     KumiCollWind,
     /// As [`Self::KumiCollWind`], and the kernel of each host executes puts.
@@ -121,7 +125,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 46] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -143,6 +147,8 @@ impl Variant {
         Self::KumiTcpNoBand,
         Self::KumiLinkTcp,
         Self::KumiColl,
+        Self::KumiCollTcp,
+        Self::KumiAuto,
         Self::KumiCollWind,
         Self::KumiCollWindKernel,
         Self::Wind,
@@ -192,6 +198,8 @@ impl Variant {
             Self::KumiTcpNoBand => "kumi-tcp-no-band",
             Self::KumiLinkTcp => "kumi-link-tcp",
             Self::KumiColl => "kumi-coll",
+            Self::KumiCollTcp => "kumi-coll-tcp",
+            Self::KumiAuto => "kumi-auto",
             Self::KumiCollWind => "kumi-coll-wind",
             Self::KumiCollWindKernel => "kumi-coll-wind-kernel",
             Self::Wind => "wind",
@@ -319,14 +327,24 @@ impl<'a> Running<'a> {
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
         match variant {
             Variant::Single => {}
-            Variant::KumiColl => coll::start(&mut running, "tcp")?,
-            Variant::KumiCollWind => coll::start(&mut running, "wind")?,
+            Variant::KumiColl => coll::start(&mut running, "tcp", "all")?,
+            Variant::KumiCollWind => coll::start(&mut running, "wind", "all")?,
+            Variant::KumiCollTcp | Variant::KumiAuto => {
+                tcp::start(&mut running)?;
+                let is_automatic = variant == Variant::KumiAuto;
+                coll::start(
+                    &mut running,
+                    "tcp",
+                    if is_automatic { "auto" } else { "all" },
+                )?;
+                return Ok(running);
+            }
             Variant::ShmemKernel => {
                 let hosts = running.hosts.names().to_vec();
                 wind::execute_in_kernel(&mut running, &hosts)?;
             }
             Variant::KumiCollWindKernel => {
-                coll::start(&mut running, "wind")?;
+                coll::start(&mut running, "wind", "all")?;
                 let hosts = running.hosts.names().to_vec();
                 wind::execute_in_kernel(&mut running, &hosts)?;
             }

@@ -42,7 +42,9 @@ fn recipe(variant: Variant) -> Option<Recipe> {
             congestion_control: "bbr",
             ..KERNEL
         }),
-        Variant::KumiTcp | Variant::KumiLinkTcp => kumi(""),
+        Variant::KumiTcp | Variant::KumiLinkTcp | Variant::KumiCollTcp | Variant::KumiAuto => {
+            kumi("")
+        }
         Variant::KumiTcpRto => kumi(
             "paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap,small-bursts",
         ),

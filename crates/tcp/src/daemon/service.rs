@@ -127,7 +127,9 @@ impl Service {
                 Next::Serve => {}
                 Next::Remove => return Ok(true),
                 Next::HandOver => {
-                    self.bursts.map(Bursts::leave);
+                    if let Some(bursts) = self.bursts {
+                        bursts.leave();
+                    }
                     return Ok(false);
                 }
             }
