@@ -459,7 +459,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 			pps = pps && pps + pps / STEP_LAST < clocked ? pps + pps / STEP_LAST : clocked;
 		else if (!path->is_bounded && is_spaced(tp))
 			pps = PPS_MAX;
-		else if (pps < clocked || is_full || !is_spaced(tp)) /* a part of a window keeps R */
+		else if (pps < clocked || is_full || !is_spaced(tp)) /* what fits the window leaves at R */
 			pps = clocked;
 		set_pace(sk, pps);
 	}

@@ -16,7 +16,7 @@ enum {
 	KUMI_TCP_ACK_BAND = 1 << 4,
 	KUMI_TCP_UNSENT_CAP = 1 << 5,
 	KUMI_TCP_FIRST_TARGET = 1 << 6,
-	KUMI_TCP_SMALL_BURSTS = 1 << 7, /* in user space: a sysctl */
+	KUMI_TCP_SHORT_BURSTS = 1 << 7, /* in user space: a sysctl */
 	/* Capability tier: the mechanisms that this kernel allows. */
 	KUMI_TCP_HAS_CONTROL = 1 << 30,    /* a congestion control of ours */
 	KUMI_TCP_WRITES_PACING = 1U << 31, /* sk_pacing_rate may be written (Linux 6.0) */

@@ -35,8 +35,8 @@ struct Namespace {
 
 impl Bursts {
     /// Shortens the bursts in the network namespace of process `pid`. Does nothing on a kernel
-    /// without the sysctl. `is_adopted`: an earlier daemon may have done so already, and its value
-    /// is then taken for the daemon's and not for the administrator's.
+    /// without the sysctl. `is_adopted`: a daemon that was killed may have left its value, so a
+    /// 0 is not taken for the administrator's.
     ///
     /// # Errors
     /// The process has ended, or the sysctl may not be written.
@@ -73,19 +73,19 @@ impl Bursts {
     pub fn keep_only(&mut self, pids: impl Iterator<Item = u32>) {
         let metadata = pids.flat_map(|pid| std::fs::metadata(format!("/proc/{pid}/ns/net")));
         let used: Vec<u64> = metadata.map(|metadata| metadata.ino()).collect();
-        self.namespaces
-            .retain(|space| used.contains(&space.inode) || !space.restore());
-    }
-
-    /// Leaves the sysctls as they are, for the daemon that takes over.
-    pub fn leave(mut self) {
-        self.namespaces.clear();
+        self.namespaces.retain(|space| {
+            let is_used = used.contains(&space.inode);
+            if !is_used {
+                space.restore();
+            }
+            is_used
+        });
     }
 }
 
 impl Namespace {
-    /// Restores the sysctl, unless somebody has changed it since. Always returns true.
-    fn restore(&self) -> bool {
+    /// Restores the sysctl, unless somebody has changed it since.
+    fn restore(&self) {
         let outcome = within(&self.file, || {
             if std::fs::read_to_string(FILE)?.trim() == OFF {
                 std::fs::write(FILE, &self.before)?;
@@ -95,7 +95,6 @@ impl Namespace {
         if let Err(error) = outcome {
             errln!("kumi: cannot restore net.ipv4.tcp_tso_rtt_log: {error}");
         }
-        true
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Mechanism {
     /// Starts a connection to a known host at half of its route's rate (GridMPI, §3.2).
     FirstTarget = 1 << 6,
     /// Sends less at once on short paths (ADR 045).
-    SmallBursts = 1 << 7,
+    ShortBursts = 1 << 7,
 }
 
 impl Mechanism {
@@ -41,7 +41,7 @@ impl Mechanism {
         Self::StallForgiveness,
         Self::AckBand,
         Self::UnsentCap,
-        Self::SmallBursts,
+        Self::ShortBursts,
     ];
 
     /// Returns the name on the command line.
@@ -54,7 +54,7 @@ impl Mechanism {
             Self::AckBand => "ack-band",
             Self::UnsentCap => "unsent-cap",
             Self::FirstTarget => "first-target",
-            Self::SmallBursts => "small-bursts",
+            Self::ShortBursts => "short-bursts",
         }
     }
 }

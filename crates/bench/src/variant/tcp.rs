@@ -46,10 +46,10 @@ fn recipe(variant: Variant) -> Option<Recipe> {
             kumi("")
         }
         Variant::KumiTcpRto => kumi(
-            "paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap,small-bursts",
+            "paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap,short-bursts",
         ),
         Variant::KumiTcpPce => {
-            kumi("short-rto,phase-memory,stall-forgiveness,ack-band,unsent-cap,small-bursts")
+            kumi("short-rto,phase-memory,stall-forgiveness,ack-band,unsent-cap,short-bursts")
         }
         Variant::KumiTcpNoPhases => kumi("phase-memory"),
         Variant::KumiTcpNoStall => kumi("stall-forgiveness"),

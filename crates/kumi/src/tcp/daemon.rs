@@ -108,8 +108,8 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
     kumi_sys::process::raise_descriptor_limit();
     let is_adopted = adopted.is_some();
     let mut service = Service::new(listen()?, &signals, tier, adopted.unwrap_or_default())?;
-    if settings.has(Mechanism::SmallBursts) {
-        service = service.with_small_bursts(is_adopted);
+    if settings.has(Mechanism::ShortBursts) {
+        service = service.with_short_bursts(is_adopted);
     }
     let must_remove = service.run()?;
     if must_remove {

@@ -65,7 +65,7 @@ pub struct Service {
     tier: Tier,
     clients: Vec<Client>,
     ranks: Vec<(Place, OwnedFd)>,
-    /// `None` without [`Mechanism::SmallBursts`](crate::Mechanism::SmallBursts).
+    /// `None` without [`Mechanism::ShortBursts`](crate::Mechanism::ShortBursts).
     bursts: Option<Bursts>,
     accept_at: Instant,
 }
@@ -92,9 +92,9 @@ impl Service {
         })
     }
 
-    /// Adds the mechanism [`SmallBursts`](crate::Mechanism::SmallBursts), for the daemon's network
+    /// Adds the mechanism [`ShortBursts`](crate::Mechanism::ShortBursts), for the daemon's network
     /// namespace and those of its processes. `is_adopted`: an earlier daemon may have changed them.
-    pub fn with_small_bursts(mut self, is_adopted: bool) -> Self {
+    pub fn with_short_bursts(mut self, is_adopted: bool) -> Self {
         self.bursts = Some(Bursts::default());
         let accepted: Vec<u32> = self.ranks.iter().map(|(place, _)| place.pid()).collect();
         for pid in std::iter::once(std::process::id()).chain(accepted) {
@@ -127,9 +127,8 @@ impl Service {
                 Next::Serve => {}
                 Next::Remove => return Ok(true),
                 Next::HandOver => {
-                    if let Some(bursts) = self.bursts {
-                        bursts.leave();
-                    }
+                    // Before the listener closes, because the next daemon then sets its own.
+                    self.bursts = None;
                     return Ok(false);
                 }
             }
