@@ -387,12 +387,11 @@ mod tests {
     const VARIANTS: &str = "known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, kumi-plain, \
         kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, kumi-tcp, \
         kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, kumi-tcp-no-band, \
-        kumi-link-tcp, kumi-coll, kumi-coll-wind, kumi-coll-wind-kernel, \
-                 wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, \
-                 mpi-one-sided, mpi-flush, oshmem, ucx, dsm, dsm-updated, dsm-messages, shmem, \
-                 shmem-kernel, fabric-kumi, \
-                 fabric-tcp, \
-                 mpi-fabric-kumi, mpi-fabric-tcp";
+        kumi-link-tcp, kumi-coll, kumi-coll-tcp, kumi-auto, kumi-coll-wind, \
+        kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, \
+        udp-spin, tcp-spin, mpi-one-sided, mpi-flush, oshmem, ucx, dsm, dsm-updated, \
+        dsm-messages, shmem, shmem-kernel, fabric-kumi, fabric-tcp, mpi-fabric-kumi, \
+        mpi-fabric-tcp";
 
     #[test]
     fn plan__invalid_cases__are_named_with_what_is_accepted() {

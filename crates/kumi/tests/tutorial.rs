@@ -216,5 +216,6 @@ fn tutorial__two_machines__leads_to_a_working_device() {
     assert!(output.status.success(), "{text}{errors}");
     assert!(text.contains("3 received"), "{text}");
     let mbps = received_mbps(&text);
-    assert!(mbps > 1_500.0, "{mbps} Mb/s over two links of 1 Gb/s");
+    // One link carries at most 957; what two carry also depends on the machine's processors.
+    assert!(mbps > 1_100.0, "{mbps} Mb/s over two links of 1 Gb/s");
 }
