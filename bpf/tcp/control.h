@@ -261,7 +261,7 @@ static __always_inline void measure(struct kumi_tcp_memory *memory, const struct
 				    const struct rate_sample *rs)
 {
 	struct kumi_tcp_path *path = path_of(memory);
-	__u64 arrived_us, sent_us;
+	__u64 arrived_us, sent_us, paced_us = 0;
 	__u32 packets, pps, gap_us, more_us;
 
 	if (rs->delivered > 0 && rs->interval_us > 0) {
@@ -296,7 +296,9 @@ static __always_inline void measure(struct kumi_tcp_memory *memory, const struct
 	arrived_us = tp->tcp_mstamp - memory->anchor_at_us;
 	sent_us = tp->first_tx_mstamp - memory->anchor_sent_us;
 	/* A pause of the program ends the train. */
-	if (sent_us > 2 * SECOND_US * packets / pace_of((struct sock *)tp) + SECOND_US / CLUMPS_PS) {
+	if (((struct sock *)tp)->sk_pacing_status != SK_PACING_NONE)
+		paced_us = 2 * SECOND_US * packets / pace_of((struct sock *)tp);
+	if (sent_us > paced_us + SECOND_US / CLUMPS_PS) {
 		memory->has_anchor = 0;
 		return;
 	}
@@ -408,7 +410,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 	struct kumi_tcp_path *path = path_of(memory);
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u32 pps = rate_of(path);
-	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2, is_clocked;
+	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2;
 	__u64 clocked;
 
 	if (memory->train_pps > pps)
@@ -418,10 +420,10 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		if (is_full)
 			set_window(tp, tp->snd_cwnd + rs->acked_sacked);
 		clocked = 2 * pps_of(tp->snd_cwnd, srtt_us(tp));
-		if (!path->is_bounded)
-			pps = PPS_MAX;
-		is_clocked = path->is_bounded || memory->is_local || !is_spaced(tp);
-		set_pace(sk, is_clocked && clocked < pps ? clocked : pps);
+		if (path->is_bounded || memory->is_local)
+			set_pace(sk, clocked < pps || !path->is_bounded ? clocked : pps);
+		else
+			set_burst(sk, clocked);
 		if (!path->is_bounded || tp->snd_cwnd < packets_of(pps, rtt_min_us(tp)))
 			break;
 		if (is_spaced(tp) && has(KUMI_TCP_PACED_RESTART))
@@ -457,11 +459,12 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		clocked = pps_of(tp->snd_cwnd, srtt_us(tp)) * 5ULL / 4;
 		if (memory->is_local) /* spaced out, the packets fit this host's queue */
 			pps = pps && pps + pps / STEP_LAST < clocked ? pps + pps / STEP_LAST : clocked;
-		else if (!path->is_bounded && is_spaced(tp))
-			pps = PPS_MAX;
-		else if (pps < clocked || is_full || !is_spaced(tp)) /* what fits the window leaves at R */
+		else if (pps < clocked || is_full) /* what fits the window leaves at the path's rate */
 			pps = clocked;
-		set_pace(sk, pps);
+		if (memory->is_local || (path->is_bounded && is_spaced(tp)))
+			set_pace(sk, pps);
+		else
+			set_burst(sk, clocked);
 	}
 	/* Sends the first lost packet at once: its timer counts from its first departure. */
 	if (is_repairing(tp) && tp->lost_out && !tp->prr_out && tp->snd_cwnd <= in_flight(tp))

