@@ -4,6 +4,7 @@
 //! that are embedded in the command, and results go to the user's state folder (XDG base directory
 //! specification).
 
+use super::GENERATED;
 use super::plan::Plan;
 use anyhow::Context;
 use kumi_command::BadInput;
@@ -93,7 +94,7 @@ impl Folder {
         let unknown = |place: &str| {
             let known = self.topology_names().join(", ");
             BadInput(format!(
-                "no topology `{name}` {place}; known topologies: {known}, random-tree-SEED"
+                "no topology `{name}` {place}; known topologies: {known}, {GENERATED}"
             ))
         };
         match self {
@@ -195,7 +196,7 @@ mod tests {
         for name in &names {
             let plan = built_in.plan(name).expect("is sound");
             for topology in plan.topologies(false) {
-                if crate::random_tree(topology).is_none() {
+                if crate::generated(topology).is_none() {
                     built_in.topology(topology).expect("is sound");
                 }
             }
@@ -264,15 +265,13 @@ mod tests {
             (
                 &Folder::Embedded,
                 "two-link",
-                format!(
-                    "no topology `two-link` in kumi; known topologies: {known}, random-tree-SEED"
-                ),
+                format!("no topology `two-link` in kumi; known topologies: {known}, {GENERATED}"),
             ),
             (
                 &disk,
                 "three",
                 format!(
-                    "no topology `three` in {}/topologies; known topologies: two, random-tree-SEED",
+                    "no topology `three` in {}/topologies; known topologies: two, {GENERATED}",
                     root.display()
                 ),
             ),

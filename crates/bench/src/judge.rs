@@ -2,8 +2,9 @@
 
 use super::interval::{bound, median, worst};
 use super::outcome::{Check, Op};
-use super::plan::{Plan, Statistic, Target};
+use super::plan::Plan;
 use super::sample::Sample;
+use super::target::{Statistic, Target};
 use std::collections::BTreeSet;
 
 /// Judges every target of `plan`. A target without samples is missed, not dropped: its value is
@@ -27,6 +28,9 @@ pub fn judge(plan: &Plan, samples: &[Sample]) -> Vec<Check> {
 fn value(target: &Target, samples: &[Sample]) -> f64 {
     if !target.mean_with.is_empty() {
         return geometric_mean(target, samples);
+    }
+    if !target.each_of.is_empty() {
+        return worst_case(target, samples);
     }
     let totals;
     let samples = if target.sum {
@@ -105,6 +109,22 @@ fn geometric_mean(target: &Target, samples: &[Sample]) -> f64 {
         value(&case_target, samples).ln()
     });
     (logarithms.sum::<f64>() / cases.len() as f64).exp()
+}
+
+/// Returns the target's value in the case that misses it by most.
+fn worst_case(target: &Target, samples: &[Sample]) -> f64 {
+    let cases = std::iter::once(&target.case).chain(&target.each_of);
+    let by_case: Vec<f64> = cases
+        .map(|case| {
+            let case_target = Target {
+                case: case.clone(),
+                each_of: Vec::new(),
+                ..target.clone()
+            };
+            value(&case_target, samples)
+        })
+        .collect();
+    worst(&by_case, target.op)
 }
 
 fn is_judged(target: &Target, size_bytes: Option<u64>) -> bool {
@@ -396,6 +416,25 @@ mod tests {
             judge(&plan, &samples[..2])[0].value.is_nan(),
             "a case is missing"
         );
+    }
+
+    #[test]
+    fn judge__each_of_several_cases__gives_the_worst() {
+        let mut plan = plan("median", "\"single\"");
+        plan.targets[0].each_of = vec!["other".into()];
+        let other = |variant, goodput_bps| Sample {
+            case: "other".into(),
+            ..sample(variant, 0, goodput_bps)
+        };
+        let samples = [
+            sample(Variant::Single, 0, 1.0),
+            sample(Variant::Kumi, 0, 2.0),
+            other(Variant::Single, 2.0),
+            other(Variant::Kumi, 3.0),
+        ];
+        let check = &judge(&plan, &samples)[0];
+        assert_eq!((check.value, check.pass), (1.5, false));
+        assert!(judge(&plan, &samples[..2])[0].value.is_nan());
     }
 
     #[test]

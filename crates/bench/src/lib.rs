@@ -26,6 +26,7 @@ pub mod outcome;
 mod plan;
 mod report;
 mod sample;
+mod target;
 pub mod variant;
 pub mod workload;
 
@@ -214,12 +215,30 @@ fn check_lab(
     Ok((Measurements::default(), manifest, outcome))
 }
 
+/// Checks that a plan whose variants need libkumi.so finds it, before it runs for minutes without
+/// them.
+fn check_library(plan: &Plan, find: impl Fn() -> Result<PathBuf, String>) -> Result<(), BadInput> {
+    let Some(variant) = plan.library_variant() else {
+        return Ok(());
+    };
+    match find() {
+        Ok(_) => Ok(()),
+        Err(problem) => Err(BadInput(format!(
+            "plan `{}` runs `{variant}`: {problem}; `make build` builds it",
+            plan.name
+        ))),
+    }
+}
+
 /// Runs a plan's cases, topology by topology. Each topology is brought up once.
 fn measure(
     place: &Place<'_>,
     plan: &Plan,
     pace: Pace,
 ) -> anyhow::Result<(Measurements, manifest::Manifest)> {
+    if place.args.hosts.is_empty() {
+        check_library(plan, kumi_command::library::planning_library)?;
+    }
     let mut measurements = Measurements::default();
     let mut manifest = None;
     let repetitions = if pace.quick { 1 } else { plan.repetitions };
@@ -256,9 +275,9 @@ fn open(place: &Place<'_>, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
             args.ssh_config.clone(),
         )?));
     }
-    let topology = match (&args.topology, random_tree(topology)) {
+    let topology = match (&args.topology, generated(topology)) {
         (Some(file), _) => folder::read_topology(file)?,
-        (None, Some(tree)) => tree.map_err(|error| BadInput(error.to_string()))?,
+        (None, Some(topology)) => topology.map_err(|error| BadInput(error.to_string()))?,
         (None, None) => place.folder.topology(topology)?,
     };
     Ok(Box::new(hosts::lab::Lab::up(&topology)?))
@@ -267,10 +286,16 @@ fn open(place: &Place<'_>, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
 /// Number of hosts in a plan's random trees.
 const RANDOM_HOSTS: usize = 64;
 
-/// Returns the tree named `random-tree-SEED`; `None` if the name is that of a file.
-fn random_tree(name: &str) -> Option<Result<Topology, TopologyError>> {
-    let seed = name.strip_prefix("random-tree-")?.parse().ok()?;
-    Some(Topology::random_tree(seed, RANDOM_HOSTS))
+/// Forms of the names of generated topologies, as messages list them.
+const GENERATED: &str = "random-tree-SEED, path-RATE-RTT-QUEUE[-LOSS]";
+
+/// Returns the generated topology of that name, whose form is one of [`GENERATED`]. `None` if the
+/// name is that of a file.
+fn generated(name: &str) -> Option<Result<Topology, TopologyError>> {
+    let Some(seed) = name.strip_prefix("random-tree-") else {
+        return Topology::single_path(name);
+    };
+    Some(Topology::random_tree(seed.parse().ok()?, RANDOM_HOSTS))
 }
 
 #[cfg(test)]
@@ -282,6 +307,37 @@ mod tests {
     struct Command {
         #[command(flatten)]
         args: Args,
+    }
+
+    #[test]
+    fn check_library__missing__is_refused_if_a_variant_needs_it() {
+        let missing = || Err("libkumi.so not found in /opt".to_owned());
+        for (variant, message) in [
+            ("kumi-tcp", None),
+            (
+                "kumi-auto",
+                Some(
+                    "plan `p` runs `kumi-auto`: libkumi.so not found in /opt; `make build` \
+                     builds it",
+                ),
+            ),
+        ] {
+            let text = format!(
+                r#"
+                name = "p"
+                shows = "something"
+                topology = "two-links"
+                variants = ["cubic", "{variant}"]
+                [[case]]
+                name = "tcp"
+                workload = {{ kind = "stream", seconds = 5 }}
+                "#
+            );
+            let plan = Plan::parse("p.toml", &text).expect("is sound");
+            let checked = check_library(&plan, missing).map_err(|error| error.to_string());
+            assert_eq!(checked.err().as_deref(), message);
+            assert!(check_library(&plan, || Ok(PathBuf::new())).is_ok());
+        }
     }
 
     #[test]

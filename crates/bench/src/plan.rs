@@ -4,8 +4,9 @@
 //! interleaved, and its targets. The keys of the file are documented on the fields of the structs
 //! below.
 
+use super::GENERATED;
 use super::event::{Event, Window};
-use super::outcome::Op;
+use super::target::Target;
 use super::variant::Variant;
 use super::workload::Workload;
 use kumi_command::BadInput;
@@ -23,8 +24,8 @@ pub struct Plan {
     /// Figure of a paper that the plan reproduces, if any.
     #[serde(default)]
     pub paper: Option<String>,
-    /// Topology of cases that name none: a file of `bench/topologies/` without its extension, or
-    /// `random-tree-SEED`.
+    /// Topology of cases that name none: a file of `bench/topologies/` without its extension,
+    /// `random-tree-SEED`, or `path-RATE-RTT-QUEUE[-LOSS]`.
     #[serde(default)]
     pub topology: Option<String>,
     /// Variants of cases that name none.
@@ -102,81 +103,6 @@ pub struct Case {
     pub slow: bool,
 }
 
-/// Statistic over the repetitions, which is a target's value at one message size.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Statistic {
-    /// Median of the repetitions.
-    Median,
-    /// Repetition that misses the target by most.
-    Worst,
-    /// Unfavourable end of a one-sided 95 % confidence interval of the mean. It serves targets
-    /// within a few per cent, where the median of a noisy machine proves nothing.
-    #[default]
-    Bound,
-}
-
-/// A target: a figure, its divisor, and the value to compare with.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Target {
-    /// Name of the check, with the unit last.
-    pub name: String,
-    /// Case whose samples are judged.
-    pub case: String,
-    /// Variant whose samples are judged.
-    pub variant: Variant,
-    /// Figure of the judged samples.
-    pub figure: String,
-    /// Divisors of the figure, if any: `ceiling.plain`, `ceiling.framing`, `ceiling.best_link`, or
-    /// variants. With several variants, the best one in each repetition is the divisor.
-    #[serde(default)]
-    pub over: Vec<String>,
-    /// Variant whose figure is subtracted first. The difference is the part that the judged variant
-    /// adds.
-    #[serde(default)]
-    pub minus: Option<Variant>,
-    /// Figure of the samples in `over`, if it is another one.
-    #[serde(default)]
-    pub over_figure: Option<String>,
-    /// Case of the samples in `over`, if it is another one.
-    #[serde(default)]
-    pub over_case: Option<String>,
-    /// Smallest message size that is judged, in bytes. Each judged size must meet the target.
-    #[serde(default)]
-    pub from_bytes: Option<u64>,
-    /// Largest message size that is judged, in bytes.
-    #[serde(default)]
-    pub to_bytes: Option<u64>,
-    /// Upper limit of the rivals' `efficiency_ratio`. A message size counts only if the median of
-    /// every variant in `over` is below the limit: where a rival does well, there is little to
-    /// gain.
-    #[serde(default)]
-    pub over_below: Option<f64>,
-    /// Further cases of the target. Its value is then the geometric mean of the medians of all
-    /// cases.
-    #[serde(default)]
-    pub mean_with: Vec<String>,
-    /// Variants whose gains are added up. A gain is the factor over `over`: gains of 1.9 and 1.3
-    /// add up to 2.2. The target's value is the judged variant's gain divided by that sum.
-    #[serde(default)]
-    pub gains: Vec<Variant>,
-    /// True if figures are summed over message sizes before the comparison, for counts that may be
-    /// 0.
-    #[serde(default)]
-    pub sum: bool,
-    /// Statistic over the repetitions.
-    #[serde(default)]
-    pub statistic: Statistic,
-    /// Relation of the value to the target in a check that passes.
-    pub op: Op,
-    /// Value that the target requires.
-    pub value: f64,
-}
-
-/// Ceilings that a target may have as its divisor. [`crate::ceiling::ceilings`] computes them.
-const CEILINGS: [&str; 3] = ["plain", "framing", "best_link"];
-
 impl Plan {
     /// Parses and checks a plan. `file` is the name that errors show.
     pub fn parse(file: &str, text: &str) -> Result<Self, BadInput> {
@@ -207,6 +133,14 @@ impl Plan {
             }
         }
         topologies
+    }
+
+    /// Returns the first variant that needs libkumi.so, if any.
+    pub fn library_variant(&self) -> Option<Variant> {
+        let mut variants = self.cases.iter().flat_map(|case| self.variants_of(case));
+        variants
+            .find(|variant| variant.needs_planning_library())
+            .copied()
     }
 
     /// Returns the cases that run on `topology`.
@@ -243,7 +177,7 @@ impl Plan {
         }
         self.targets
             .iter()
-            .try_for_each(|target| self.check_target(target))
+            .try_for_each(|target| target.check(self))
     }
 
     fn check_case(&self, case: &Case) -> Result<(), String> {
@@ -254,80 +188,14 @@ impl Plan {
             ));
         }
         if case.topology.is_none() && self.topology.is_none() {
-            return Err(
-                "no `topology` in the case or in the plan; write the name of one, its file or \
-                 random-tree-SEED"
-                    .into(),
-            );
+            return Err(format!(
+                "no `topology` in the case or in the plan; write the name of one, its file, or \
+                 one of {GENERATED}"
+            ));
         }
         case.workload.check()?;
         case.events.iter().try_for_each(Event::check)?;
         case.windows.iter().try_for_each(Window::check)
-    }
-
-    fn check_target(&self, target: &Target) -> Result<(), String> {
-        let name = &target.name;
-        let find_case = |case_name: &str| {
-            self.cases
-                .iter()
-                .find(|case| case.name == case_name)
-                .ok_or_else(|| {
-                    let known: Vec<&str> =
-                        self.cases.iter().map(|case| case.name.as_str()).collect();
-                    format!(
-                        "target `{name}`: no case `{case_name}`; known cases: {}",
-                        known.join(", ")
-                    )
-                })
-        };
-        let check_variant = |case: &Case, variant: Variant| {
-            let variants = self.variants_of(case);
-            if variants.contains(&variant) {
-                return Ok(());
-            }
-            let known: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
-            Err(format!(
-                "target `{name}`: case `{}` does not run `{variant}`; it runs {}",
-                case.name,
-                known.join(", ")
-            ))
-        };
-        let case = find_case(&target.case)?;
-        check_variant(case, target.variant)?;
-        for case_name in &target.mean_with {
-            check_variant(find_case(case_name)?, target.variant)?;
-        }
-        for variant in target.minus.iter().chain(&target.gains) {
-            check_variant(case, *variant)?;
-        }
-        if !target.gains.is_empty() && target.figure.ends_with("_ratio") {
-            let figure = &target.figure;
-            return Err(format!(
-                "target `{name}`: `gains` accepts rates (`_bps`) and times, not `{figure}`"
-            ));
-        }
-        if !target.gains.is_empty() && target.over.is_empty() {
-            return Err(format!(
-                "target `{name}`: `gains` requires `over`, the divisor of each gain"
-            ));
-        }
-        let rival_case = find_case(target.over_case.as_ref().unwrap_or(&target.case))?;
-        for rival in &target.over {
-            if let Some(ceiling) = rival.strip_prefix("ceiling.") {
-                if !CEILINGS.contains(&ceiling) {
-                    let known = CEILINGS.join(", ");
-                    return Err(format!(
-                        "target `{name}`: no ceiling `{ceiling}`; known ceilings: {known}"
-                    ));
-                }
-                continue;
-            }
-            let variant: Variant = rival
-                .parse()
-                .map_err(|error| format!("target `{name}`: {error}"))?;
-            check_variant(rival_case, variant)?;
-        }
-        Ok(())
     }
 }
 
@@ -335,6 +203,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::folder::Folder;
+    use crate::target::Statistic;
     use std::path::Path;
 
     const PLAN: &str = r#"
@@ -363,7 +232,7 @@ mod tests {
             let plan = bench.plan(&name).expect("is sound");
             assert_eq!(plan.name, name);
             for topology in plan.topologies(false) {
-                if let Some(tree) = crate::random_tree(topology) {
+                if let Some(tree) = crate::generated(topology) {
                     tree.expect("is sound");
                     continue;
                 }
@@ -436,7 +305,7 @@ mod tests {
                 r#"topology = "two-links""#,
                 String::new(),
                 "case `tcp`: no `topology` in the case or in the plan; write the name of one, its \
-                 file or random-tree-SEED"
+                 file, or one of random-tree-SEED, path-RATE-RTT-QUEUE[-LOSS]"
                     .to_owned(),
             ),
             (

@@ -241,6 +241,20 @@ impl Variant {
         is_multilink
     }
 
+    /// Returns whether the variant needs libkumi.so or a library beside it.
+    pub fn needs_planning_library(self) -> bool {
+        matches!(
+            self,
+            Self::KumiColl
+                | Self::KumiCollTcp
+                | Self::KumiAuto
+                | Self::KumiCollWind
+                | Self::KumiCollWindKernel
+                | Self::FabricKumi
+                | Self::MpiFabricKumi
+        )
+    }
+
     /// Returns the depths of the NICs' transmit queues to try, in bytes. The best result counts. If
     /// the list is empty, the queues stay as they are.
     pub fn queue_depths_bytes(self, quick: bool) -> &'static [u64] {

@@ -8,6 +8,7 @@ pub mod address;
 pub mod fault;
 mod file;
 mod network;
+mod path;
 mod random;
 
 pub use fault::{BurstLoss, Direction, Faults, LinkChange};
