@@ -175,9 +175,14 @@ impl Plan {
             self.check_case(case)
                 .map_err(|problem| format!("case `{}`: {problem}", case.name))?;
         }
+        let cases: Vec<(&str, &[Variant])> = self
+            .cases
+            .iter()
+            .map(|case| (case.name.as_str(), self.variants_of(case)))
+            .collect();
         self.targets
             .iter()
-            .try_for_each(|target| target.check(self))
+            .try_for_each(|target| target.check(&cases))
     }
 
     fn check_case(&self, case: &Case) -> Result<(), String> {

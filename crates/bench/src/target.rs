@@ -2,7 +2,6 @@
 //! they must reach.
 
 use super::outcome::Op;
-use super::plan::{Case, Plan};
 use super::variant::Variant;
 use serde::Deserialize;
 
@@ -86,31 +85,29 @@ pub struct Target {
 const CEILINGS: [&str; 3] = ["plain", "framing", "best_link"];
 
 impl Target {
-    /// Checks that the cases, variants and divisors exist in `plan`, and that the keys agree.
-    pub fn check(&self, plan: &Plan) -> Result<(), String> {
+    /// Checks that the target's cases, variants and divisors exist, and that its keys agree.
+    /// `cases` are the plan's, each with the variants that it runs.
+    pub fn check(&self, cases: &[(&str, &[Variant])]) -> Result<(), String> {
         let name = &self.name;
         let find_case = |case_name: &str| {
-            plan.cases
+            cases
                 .iter()
-                .find(|case| case.name == case_name)
+                .find(|(known, _)| *known == case_name)
                 .ok_or_else(|| {
-                    let known: Vec<&str> =
-                        plan.cases.iter().map(|case| case.name.as_str()).collect();
+                    let known: Vec<&str> = cases.iter().map(|(known, _)| *known).collect();
                     format!(
                         "target `{name}`: no case `{case_name}`; known cases: {}",
                         known.join(", ")
                     )
                 })
         };
-        let check_variant = |case: &Case, variant: Variant| {
-            let variants = plan.variants_of(case);
+        let check_variant = |(case, variants): &(&str, &[Variant]), variant: Variant| {
             if variants.contains(&variant) {
                 return Ok(());
             }
             let known: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
             Err(format!(
-                "target `{name}`: case `{}` does not run `{variant}`; it runs {}",
-                case.name,
+                "target `{name}`: case `{case}` does not run `{variant}`; it runs {}",
                 known.join(", ")
             ))
         };
