@@ -36,6 +36,9 @@
  *         on levels 8 .. 2, and twice on level 1. On level 1 half of the ranks have no point. Once
  *         a message goes to those ranks. At the start and the end 2 MPI_Allreduce of a double.
  *
+ * npb_traces.json has what NPB 3.4.3 sent in classes S, W and A (npb_trace.c), and a test compares.
+ * Class W of MG is that of NPB 3: 128^3 points.
+ *
  * A collective counts as the messages of its simplest algorithm: n - 1 for an all-to-all, log2(n)
  * for an MPI_Allreduce, one for an MPI_Reduce.
  */
