@@ -48,13 +48,17 @@ fn find(folder: &Path, name: &str, class: &str, ranks: usize) -> anyhow::Result<
 
 /// Returns the figures that a benchmark prints: its time, and whether its result is right.
 pub fn figures(text: &str) -> anyhow::Result<Measurement> {
+    // Headings begin with the same words, such as `Verification being performed for class S`.
     let value = |name: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.trim_start().starts_with(name))?;
-        Some(line.split_once('=')?.1.trim())
+        let mut lines = text.lines().filter_map(|line| line.split_once('='));
+        Some(lines.find(|(key, _)| key.trim() == name)?.1.trim())
     };
-    let missing = || format!("the benchmark printed no result: {}", text.trim());
+    let missing = || {
+        format!(
+            "the benchmark printed no result; its last line: {}",
+            last_line(text)
+        )
+    };
     let total_s: f64 = value("Time in seconds").with_context(missing)?.parse()?;
     let is_right = value("Verification").with_context(missing)? == "SUCCESSFUL";
     let mut figures = Figures::new();
@@ -67,11 +71,16 @@ pub fn figures(text: &str) -> anyhow::Result<Measurement> {
     })
 }
 
+fn last_line(text: &str) -> &str {
+    text.trim().lines().last().unwrap_or_default().trim()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PRINTED: &str = " CG Benchmark Completed.\n Class           =                        W\n \
+    const PRINTED: &str = " Verification being performed for class W\n Verification Successful\n \
+                           CG Benchmark Completed.\n Class           =                        W\n \
                            Time in seconds =                     5.02\n \
                            Verification    =               SUCCESSFUL\n";
 
@@ -82,8 +91,9 @@ mod tests {
         assert_eq!(row.figures["results_wrong"], 0.0);
         let row = figures(&PRINTED.replace("  SUCCESSFUL", "UNSUCCESSFUL")).unwrap();
         assert_eq!(row.figures["results_wrong"], 1.0);
-        let error = figures("killed").unwrap_err();
-        assert_eq!(error.to_string(), "the benchmark printed no result: killed");
+        let error = figures(" Time step    1\nkilled\n").unwrap_err();
+        let expected = "the benchmark printed no result; its last line: killed";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
