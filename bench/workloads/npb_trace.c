@@ -15,7 +15,6 @@
  */
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define PARTS_MAX 256
 

@@ -55,7 +55,7 @@ struct Retransmits {
 impl Retransmits {
     /// Returns whether each change overflowed the port's buffer of 87 packets at most once.
     fn at_most_once(&self) -> bool {
-        // While no rate is known, the window doubles until the port overflows: 42 to 107 segments
+        // While no rate is known, the window doubles until the port overflows: 42 to 139 segments
         // were seen, and up to 121 in an earlier version (`docs/perf-log.md`, 2026-11-24).
         self.longer.iter().sum::<u32>() <= 107
             // The first burst cannot know the new rate. In an earlier version, the second burst

@@ -82,6 +82,6 @@ mod tests {
         let error = Topology::single_path("path-1Gbit-20ms-1MB-2")
             .unwrap()
             .unwrap_err();
-        assert!(error.to_string().contains("2"), "{error}");
+        assert!(error.to_string().contains("loss"), "{error}");
     }
 }
