@@ -275,7 +275,8 @@ static struct plan plan_messages(enum class of, int ranks)
 		add_counts(&plan.outside);
 	}
 	me.is_plan = 0;
-	double across_s = plan.iteration.across_bytes / ACROSS_BYTES_S, node_s = plan.node_bytes / NODE_BYTES_S;
+	double across_s = plan.iteration.across_bytes / ACROSS_BYTES_S,
+	       node_s = plan.node_bytes / NODE_BYTES_S;
 
 	plan.ideal_s = benchmark->crossings * DELAY_S + (across_s > node_s ? across_s : node_s);
 	return plan;
@@ -305,10 +306,9 @@ static void describe(const struct plan *plan)
 	       "\"across_bytes_per_iteration\":%.0f,\"messages_outside\":%.2f,"
 	       "\"bytes_outside\":%.0f,\"across_bytes_outside\":%.0f,"
 	       "\"ideal_communication_per_iteration_s\":%.6f,\"compute_per_iteration_s\":%.6f}\n",
-	       benchmark->name, CLASSES[class], PAPER_RANKS, me.problem.iterations,
-	       plan->iteration.messages, plan->iteration.bytes, plan->iteration.across_bytes,
-	       plan->outside.messages, plan->outside.bytes, plan->outside.across_bytes, plan->ideal_s,
-	       plan->compute_s);
+	       benchmark->name, CLASSES[class], PAPER_RANKS, me.problem.iterations, plan->iteration.messages,
+	       plan->iteration.bytes, plan->iteration.across_bytes, plan->outside.messages,
+	       plan->outside.bytes, plan->outside.across_bytes, plan->ideal_s, plan->compute_s);
 	fflush(stdout);
 }
 

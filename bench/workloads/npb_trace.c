@@ -139,8 +139,7 @@ int MPI_Isend(const void *data, int elements, MPI_Datatype type, int to, int tag
 	return PMPI_Isend(data, elements, type, to, tag, comm, request);
 }
 
-int MPI_Allreduce(const void *data, void *result, int elements, MPI_Datatype type, MPI_Op op,
-		  MPI_Comm comm)
+int MPI_Allreduce(const void *data, void *result, int elements, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
 	count_all_reduce(elements, type);
 	return PMPI_Allreduce(data, result, elements, type, op, comm);
@@ -160,13 +159,11 @@ int MPI_Alltoall(const void *data, int elements, MPI_Datatype type, void *result
 	return PMPI_Alltoall(data, elements, type, result, more, result_type, comm);
 }
 
-int MPI_Alltoallv(const void *data, const int *elements, const int *offsets, MPI_Datatype type,
-		  void *result, const int *more, const int *result_offsets, MPI_Datatype result_type,
-		  MPI_Comm comm)
+int MPI_Alltoallv(const void *data, const int *elements, const int *offsets, MPI_Datatype type, void *result,
+		  const int *more, const int *result_offsets, MPI_Datatype result_type, MPI_Comm comm)
 {
 	count_all_to_all(elements, 0, type);
-	return PMPI_Alltoallv(data, elements, offsets, type, result, more, result_offsets, result_type,
-			      comm);
+	return PMPI_Alltoallv(data, elements, offsets, type, result, more, result_offsets, result_type, comm);
 }
 
 int MPI_Barrier(MPI_Comm comm)
@@ -184,25 +181,22 @@ int MPI_Finalize(void)
 /* ---- Calls of Fortran ---- */
 
 void pmpi_send_(void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *);
-void pmpi_isend_(void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
-		 MPI_Fint *);
+void pmpi_isend_(void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *);
 void pmpi_allreduce_(void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *);
-void pmpi_reduce_(void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
-		  MPI_Fint *);
-void pmpi_alltoall_(void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *,
-		    MPI_Fint *);
+void pmpi_reduce_(void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *);
+void pmpi_alltoall_(void *, MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *);
 void pmpi_barrier_(MPI_Fint *, MPI_Fint *);
 void pmpi_finalize_(MPI_Fint *);
 
-void mpi_send_(void *data, MPI_Fint *elements, MPI_Fint *type, MPI_Fint *to, MPI_Fint *tag,
-	       MPI_Fint *comm, MPI_Fint *error)
+void mpi_send_(void *data, MPI_Fint *elements, MPI_Fint *type, MPI_Fint *to, MPI_Fint *tag, MPI_Fint *comm,
+	       MPI_Fint *error)
 {
 	count_send(*elements, MPI_Type_f2c(*type), *to, MPI_Comm_f2c(*comm));
 	pmpi_send_(data, elements, type, to, tag, comm, error);
 }
 
-void mpi_isend_(void *data, MPI_Fint *elements, MPI_Fint *type, MPI_Fint *to, MPI_Fint *tag,
-		MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+void mpi_isend_(void *data, MPI_Fint *elements, MPI_Fint *type, MPI_Fint *to, MPI_Fint *tag, MPI_Fint *comm,
+		MPI_Fint *request, MPI_Fint *error)
 {
 	count_send(*elements, MPI_Type_f2c(*type), *to, MPI_Comm_f2c(*comm));
 	pmpi_isend_(data, elements, type, to, tag, comm, request, error);
@@ -215,8 +209,8 @@ void mpi_allreduce_(void *data, void *result, MPI_Fint *elements, MPI_Fint *type
 	pmpi_allreduce_(data, result, elements, type, op, comm, error);
 }
 
-void mpi_reduce_(void *data, void *result, MPI_Fint *elements, MPI_Fint *type, MPI_Fint *op,
-		 MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error)
+void mpi_reduce_(void *data, void *result, MPI_Fint *elements, MPI_Fint *type, MPI_Fint *op, MPI_Fint *root,
+		 MPI_Fint *comm, MPI_Fint *error)
 {
 	count_reduce(*elements, MPI_Type_f2c(*type), *root);
 	pmpi_reduce_(data, result, elements, type, op, root, comm, error);
