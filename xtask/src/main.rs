@@ -13,7 +13,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask tidy                       checks the house style, as far as a program can
        cargo xtask test [--fuzz-seconds N]    runs every test; names those that cannot run here
-                        [--only STAGE]        runs one stage: fmt clippy tidy unit deny fuzz network";
+                        [--only STAGE]        runs one stage: fmt clippy tidy docs unit deny
+                                              fuzz network";
 
 fn main() -> ExitCode {
     let root = workspace_root();

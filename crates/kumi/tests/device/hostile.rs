@@ -1,5 +1,7 @@
 //! Tests of a flood by an attacker on the network.
 
+use std::collections::HashMap;
+
 use super::Bench;
 
 /// Python program that sends empty datagrams and bursts of one-byte datagrams to all addresses, as
@@ -19,22 +21,28 @@ while True:
     g.sendto(burst,a)
    except OSError: pass";
 
-/// Returns the datagrams that a host has received by UDP over IPv4, including dropped ones.
-fn datagrams(bench: &Bench, host: &str) -> u64 {
+/// Returns the datagrams over IPv4 that the socket filters of a host have dropped.
+fn filtered_datagrams(bench: &Bench, host: &str) -> u64 {
     let snmp = bench.run(host, &["cat", "/proc/net/snmp"]);
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let counts: Vec<&str> = lines.next_back().unwrap().split(' ').collect();
-    // InDatagrams and InErrors. A drop by a socket filter counts as an error.
-    [0, 2]
-        .iter()
-        .map(|index| counts[*index].parse::<u64>().unwrap())
-        .sum()
+    let names = lines.next().unwrap().split(' ');
+    let counts = lines
+        .next()
+        .unwrap()
+        .split(' ')
+        .map(|count| count.parse::<u64>().unwrap());
+    let count_by_name: HashMap<&str, u64> = names.zip(counts).collect();
+    // The kernel counts a drop by a filter as InErrors, and a drop at a full buffer as both.
+    count_by_name["InErrors"] - count_by_name["RcvbufErrors"]
 }
 
+/// Least rate of the flood, in datagrams a second that the ports' socket filter must have dropped.
+/// Without the filter the daemon reads them all, and the stream keeps 0.67-0.70 of its goodput.
+const FILTERED_MIN: f64 = 100_000.0;
+
 /// Least share of its undisturbed goodput that the stream keeps. On the development machine (two
-/// processors) it keeps 0.69-0.95 in 15 runs. Without the ports' socket filter it keeps 0.67-0.70
-/// in 3 runs. So the median of several runs is compared.
-const GOODPUT_SHARE_MIN: f64 = 0.76;
+/// processors, shared) it keeps 0.69-0.95 in 15 runs, so the median of several runs is compared.
+const GOODPUT_SHARE_MIN: f64 = 0.6;
 
 /// Number of rounds, each of a run without the flood and a run with it.
 const ROUNDS: usize = 3;
@@ -44,7 +52,7 @@ const ROUNDS: usize = 3;
 /// only 0.77-0.82.
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
+fn device__flooded_with_empty_and_one_byte_datagrams__drops_them_and_keeps_its_goodput() {
     let bench = Bench::with_rate("flood", &["auto"; 3], "500Mbit");
     let nics = bench.cluster.nics();
     let first_nics = nics.iter().filter(|nic| nic.host_name == "h1");
@@ -53,7 +61,7 @@ fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
     let (mut shares, mut summaries) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let undisturbed_mbps = bench.stream_mbps();
-        let initial_count = datagrams(&bench, "h1");
+        let initial_count = filtered_datagrams(&bench, "h1");
         let start = std::time::Instant::now();
         let mut flooders: Vec<_> = addresses
             .iter()
@@ -63,16 +71,18 @@ fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
             })
             .collect();
         let flooded_mbps = bench.stream_mbps();
-        let rate = (datagrams(&bench, "h1") - initial_count) as f64 / start.elapsed().as_secs_f64();
+        let count = filtered_datagrams(&bench, "h1") - initial_count;
+        let rate = count as f64 / start.elapsed().as_secs_f64();
         for flooder in &mut flooders {
             flooder.kill().unwrap();
             flooder.wait().unwrap();
         }
         shares.push(flooded_mbps / undisturbed_mbps);
         summaries.push(format!(
-            "{undisturbed_mbps:.0} Mb/s undisturbed, {flooded_mbps:.0} among {rate:.0} datagrams a second"
+            "{undisturbed_mbps:.0} Mb/s undisturbed, {flooded_mbps:.0} while the filters dropped \
+             {rate:.0} datagrams a second"
         ));
-        assert!(rate > 100_000.0, "no flood: {summaries:?}");
+        assert!(rate > FILTERED_MIN, "not filtered: {summaries:?}");
     }
     eprintln!("{summaries:?}");
     shares.sort_by(f64::total_cmp);
