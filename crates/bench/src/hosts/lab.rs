@@ -4,7 +4,7 @@ use super::{Hosts, PathFacts};
 use anyhow::Context;
 use kumi_command::interrupt;
 use kumi_lab::cluster::{Cluster, UpOptions};
-use kumi_lab::topology::{LinkChange, Topology};
+use kumi_lab::topology::{Link, LinkChange, Topology};
 use kumi_topo::Network;
 use std::cell::RefCell;
 use std::os::unix::process::CommandExt;
@@ -128,13 +128,7 @@ impl Hosts for Lab {
     }
 
     fn rates_bps(&self) -> Vec<f64> {
-        let cluster = self.cluster.borrow();
-        let topology = cluster.topology();
-        let rate = |link: usize| topology.links[link].rate;
-        topology
-            .nics_of(0)
-            .map(|position| rate(position.link).map_or(f64::INFINITY, |rate| rate.bps() as f64))
-            .collect()
+        rates_bps(self.cluster.borrow().topology())
     }
 
     fn change(&self, end: &str, change: &LinkChange) -> anyhow::Result<()> {
@@ -195,6 +189,20 @@ fn network(topology: &Topology) -> anyhow::Result<Network> {
     })
 }
 
+/// Returns the rates of the first host's links in bit/s, in their order; infinite without a limit. A
+/// single one carries no more than the slowest link on the path to the second host does.
+fn rates_bps(topology: &Topology) -> Vec<f64> {
+    let bps = |link: &Link| link.rate.map_or(f64::INFINITY, |rate| rate.bps() as f64);
+    let rates: Vec<f64> = topology
+        .nics_of(0)
+        .map(|position| bps(&topology.links[position.link]))
+        .collect();
+    match (rates.len(), topology.path(0, 1)) {
+        (1, Some(path)) => vec![path.into_iter().map(bps).fold(f64::INFINITY, f64::min)],
+        _ => rates,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,5 +241,16 @@ mod tests {
             path_facts(&parted).unwrap_err().to_string(),
             "topology `t`: no path from `a` to `b`, its first two hosts"
         );
+    }
+
+    #[test]
+    fn rates__hosts_with_one_link__are_those_of_the_slowest_link_between_them() {
+        let path = Topology::single_path("path-10Mbit-20ms-12500B");
+        assert_eq!(rates_bps(&path.unwrap().unwrap()), [10e6]);
+        let rails = topology(
+            r#"{ between = ["a:eth1", "b:eth1"], rate = "1Gbit" },
+               { between = ["a:eth2", "b:eth2"], rate = "300Mbit" }"#,
+        );
+        assert_eq!(rates_bps(&rails), [1e9, 3e8]);
     }
 }
