@@ -9,7 +9,8 @@
  *
  *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if R is unknown
  *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R 31/32 at a queue
- *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full
+ *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full;
+ *                                                none if it was full for a round trip
  *
  *             ┌──────────── idle for an RTO, R known ─────────────┐
  *             ▼                                                   │
@@ -410,7 +411,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 	struct kumi_tcp_path *path = path_of(memory);
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u32 pps = rate_of(path);
-	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2;
+	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2, is_clocked;
 	__u64 clocked;
 
 	if (memory->train_pps > pps)
@@ -461,7 +462,12 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 			pps = pps && pps + pps / STEP_LAST < clocked ? pps + pps / STEP_LAST : clocked;
 		else if (pps < clocked || is_full) /* what fits the window leaves at the path's rate */
 			pps = clocked;
-		if (memory->is_local || (path->is_bounded && is_spaced(tp)))
+		/*
+		 * Acknowledgements space out a window that has been full for a round trip. Paced
+		 * as well, it would leave the losses of a shared port to unpaced neighbours.
+		 */
+		is_clocked = is_full && rs->delivered > 0 && !rs->is_app_limited;
+		if (memory->is_local || (path->is_bounded && is_spaced(tp) && !is_clocked))
 			set_pace(sk, pps);
 		else
 			set_burst(sk, clocked);

@@ -463,8 +463,10 @@ impl Kumi {
                     self.cubic.acknowledge(a);
                     self.window = u64::from(self.cubic.window()).max(WINDOW_MIN);
                 }
-                // What fits the window leaves at the path's rate.
-                self.pace_pps = match self.path.is_bounded {
+                // What fits the window leaves at the path's rate. Acknowledgements space out a
+                // window that has been full for a round trip.
+                let is_clocked = is_full && a.rate.is_some_and(|sample| !sample.is_app_limited);
+                self.pace_pps = match self.path.is_bounded && !is_clocked {
                     false => PPS_MAX,
                     true if is_full => clocked_pps * 5 / 4,
                     true => rate.max(clocked_pps * 5 / 4),
