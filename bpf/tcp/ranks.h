@@ -72,6 +72,20 @@ int own_units_socket(struct bpf_sock *sk)
 }
 
 /*
+ * Gives a connection without the control its floor of the timeout back if its round trip is longer
+ * than the short one. After an idle time of a timeout, the kernel's controls start again with a
+ * small window: with a short floor that is soon, and with a long round trip it takes long.
+ */
+static __always_inline void settle(struct bpf_sock_ops *ctx, struct kumi_tcp_options *options)
+{
+	int before_us = options->rto_min_ticks * settings.tick_us;
+
+	if (before_us && ctx->srtt_us >> 3 > settings.rto_min_us &&
+	    !bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_RTO_MIN, &before_us, sizeof(before_us)))
+		options->rto_min_ticks = 0;
+}
+
+/*
  * Sets short timeouts before the first round trip is measured. The kernel starts with a variance as
  * long as the floor, and takes a dozen round trips to forget it. Accepted sockets inherit the
  * timeouts.
@@ -97,6 +111,8 @@ int choose(struct bpf_sock_ops *ctx)
 	} else if (has(KUMI_TCP_HAS_CONTROL)) {
 		bpf_getsockopt(ctx, SOL_TCP, TCP_CONGESTION, owner->before, sizeof(owner->before));
 		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+	} else {
+		settle(ctx, &owner->options);
 	}
 	return 1;
 }

@@ -189,8 +189,8 @@ fn network(topology: &Topology) -> anyhow::Result<Network> {
     })
 }
 
-/// Returns the rates of the first host's links in bit/s, in their order; infinite without a limit. A
-/// single one carries no more than the slowest link on the path to the second host does.
+/// Returns the rates of the first host's links in bit/s, in their order; infinite without a limit.
+/// A single one carries no more than the slowest link on the path to the second host does.
 fn rates_bps(topology: &Topology) -> Vec<f64> {
     let bps = |link: &Link| link.rate.map_or(f64::INFINITY, |rate| rate.bps() as f64);
     let rates: Vec<f64> = topology

@@ -121,10 +121,11 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
 
 fn announce(settings: &Settings, tier: Tier) {
     let omitted = settings.left_out();
-    out!(
-        "congestion control `kumi` is installed, capability tier {}",
-        tier.name()
-    );
+    let installed = match tier.has_control() {
+        true => "congestion control `kumi` is installed",
+        false => "socket options are set by `kumi`",
+    };
+    out!("{installed}, capability tier {}", tier.name());
     if !omitted.is_empty() {
         out!(", without {}", omitted.join(", "));
     }
@@ -134,7 +135,9 @@ fn announce(settings: &Settings, tier: Tier) {
     }
     outln!("  one program             kumi run -- CMD");
     outln!("  a systemd service       kumi tcp enable UNIT");
-    outln!("  every new connection    sysctl -w net.ipv4.tcp_congestion_control=kumi");
+    if tier.has_control() {
+        outln!("  every new connection    sysctl -w net.ipv4.tcp_congestion_control=kumi");
+    }
 }
 
 fn listen() -> anyhow::Result<UnixListener> {

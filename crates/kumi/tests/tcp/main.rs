@@ -4,6 +4,7 @@ mod application;
 mod bursts;
 mod crowd;
 mod departure;
+mod floors;
 mod installation;
 mod sizes;
 mod trajectory;
@@ -79,14 +80,20 @@ struct Control(#[expect(dead_code, reason = "held until dropped")] MutexGuard<'s
 
 impl Control {
     fn up() -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = kumi(&["tcp", "down"]);
+        let control = Self::none();
         let output = kumi(&["tcp", "up"]);
         assert!(
             output.status.success(),
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
+        control
+    }
+
+    /// Takes the turn, and removes programs that an aborted test left.
+    fn none() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = kumi(&["tcp", "down"]);
         Self(turn)
     }
 
