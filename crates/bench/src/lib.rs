@@ -126,8 +126,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     interrupt::watch()?;
     let mut all_met = true;
     for plan in &plans {
-        if let Some(variable) = plan.missing_variable() {
-            let why = format!("plan `{}` needs {variable}, which is not set", plan.name);
+        if let Some(missing) = plan.missing_folder(|name| std::env::var_os(name)) {
+            let why = format!("plan `{}` needs {missing}", plan.name);
             anyhow::ensure!(args.all, BadInput(why));
             errln!("skipped: {why}");
             continue;
@@ -307,6 +307,28 @@ mod tests {
     struct Command {
         #[command(flatten)]
         args: Args,
+    }
+
+    #[test]
+    fn missing_folder__unset_or_no_folder__is_named() {
+        let text = r#"
+            name = "p"
+            shows = "something"
+            topology = "two-links"
+            variable = "KUMI_NPB"
+            variants = ["cubic"]
+            [[case]]
+            name = "tcp"
+            workload = { kind = "stream", seconds = 5 }
+            "#;
+        let plan = Plan::parse("p.toml", text).expect("is sound");
+        let missing = |value: Option<&str>| plan.missing_folder(|_| value.map(Into::into));
+        assert_eq!(missing(None).unwrap(), "KUMI_NPB, which is not set");
+        assert_eq!(
+            missing(Some("/no/such")).unwrap(),
+            "KUMI_NPB to name a folder, and `/no/such` is none"
+        );
+        assert_eq!(missing(Some("/")), None);
     }
 
     #[test]

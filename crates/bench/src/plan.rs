@@ -12,6 +12,8 @@ use super::workload::Workload;
 use kumi_command::BadInput;
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
 
 /// A bench plan.
 #[derive(Debug, Clone, Deserialize)]
@@ -44,7 +46,7 @@ pub struct Plan {
     /// Reason why no result exists yet. `cargo xtask tidy` requires either a result or this reason.
     #[serde(default)]
     pub unmeasured: Option<String>,
-    /// Environment variable without which the plan cannot run.
+    /// Environment variable that names a folder, without which the plan cannot run.
     #[serde(default)]
     pub variable: Option<String>,
     /// True if the plan runs the lab's own check (`kumi lab check`) instead of cases and targets.
@@ -59,10 +61,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the variable that the plan needs and that is not set.
-    pub fn missing_variable(&self) -> Option<&str> {
+    /// Returns what is wrong with the variable that the plan needs. `value` reads a variable.
+    pub fn missing_folder(&self, value: impl Fn(&str) -> Option<OsString>) -> Option<String> {
         let name = self.variable.as_deref()?;
-        std::env::var_os(name).is_none().then_some(name)
+        match value(name) {
+            None => Some(format!("{name}, which is not set")),
+            Some(folder) if !Path::new(&folder).is_dir() => Some(format!(
+                "{name} to name a folder, and `{}` is none",
+                folder.to_string_lossy()
+            )),
+            Some(_) => None,
+        }
     }
 }
 
