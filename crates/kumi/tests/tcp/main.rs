@@ -81,12 +81,7 @@ struct Control(#[expect(dead_code, reason = "held until dropped")] MutexGuard<'s
 impl Control {
     fn up() -> Self {
         let control = Self::none();
-        let output = kumi(&["tcp", "up"]);
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        control.install();
         control
     }
 
@@ -95,6 +90,15 @@ impl Control {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = kumi(&["tcp", "down"]);
         Self(turn)
+    }
+
+    fn install(&self) {
+        let output = kumi(&["tcp", "up"]);
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     fn state(&self) -> Value {
