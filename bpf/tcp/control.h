@@ -10,7 +10,7 @@
  *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if R is unknown
  *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R 31/32 at a queue
  *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full;
- *                                                none if it was full for a round trip
+ *                                                none if it was full for 32 rounds
  *
  *             ┌──────────── idle for an RTO, R known ─────────────┐
  *             ▼                                                   │
@@ -32,7 +32,7 @@ enum { SEARCH, HOLD, COMPETE };
 #define STEP_LAST 4
 /* Rounds with a queue after which others cause it. */
 #define STEADY_ROUNDS 4
-/* Rounds for which a known rate is held. */
+/* Rounds for which a known rate is held, and a full window is paced beside others. */
 #define HELD_ROUNDS 32
 /* Reciprocal of the part of a window whose loss is no congestion. */
 #define TOLERATED 64
@@ -112,6 +112,7 @@ static __always_inline void compete(struct kumi_tcp_memory *memory, struct sock 
 	struct tcp_sock *tp = tcp_sk(sk);
 
 	memory->mode = COMPETE;
+	memory->held_rounds = 0;
 	memory->step = STEP;
 	set_window(tp, cwnd);
 	tp->snd_ssthresh = tp->snd_cwnd;
@@ -251,6 +252,8 @@ static __always_inline void end_round(struct kumi_tcp_memory *memory, struct soc
 		compete(memory, sk, tp->snd_cwnd / 2); /* the window that caused it */
 	else if (memory->mode == HOLD)
 		end_held_round(memory, sk);
+	else
+		memory->held_rounds = memory->round_flying > tp->snd_cwnd / 2 ? memory->held_rounds + 1 : 0;
 	begin_round(memory, tp->delivered);
 }
 
@@ -463,10 +466,10 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		else if (pps < clocked || is_full) /* what fits the window leaves at the path's rate */
 			pps = clocked;
 		/*
-		 * Acknowledgements space out a window that has been full for a round trip. Paced
-		 * as well, it would leave the losses of a shared port to unpaced neighbours.
+		 * Acknowledgements space out a window that has long been full. Paced as well, it
+		 * would leave the losses of a shared port to unpaced neighbours.
 		 */
-		is_clocked = is_full && rs->delivered > 0 && !rs->is_app_limited;
+		is_clocked = is_full && memory->held_rounds > HELD_ROUNDS;
 		if (memory->is_local || (path->is_bounded && is_spaced(tp) && !is_clocked))
 			set_pace(sk, pps);
 		else

@@ -85,7 +85,7 @@ struct kumi_tcp_memory {
 	__u32 before_flying;    /* the same of the round before */
 	__u32 base_us;          /* the shortest round trip of the first round that held the rate */
 	__u32 deepest_us;       /* longest queue of all rounds, an eighth less for each loss */
-	__u32 held_rounds;      /* rounds since the rate is held */
+	__u32 held_rounds;      /* rounds since the rate is held, or the window is full in compete */
 	__u32 queue_rounds;     /* of these, the last ones with a queue */
 	__u32 has_lost;         /* 0 or 1: something was lost in this round */
 	__u32 repair_flying;    /* packets in flight when the repair began; 0: none */

@@ -272,7 +272,8 @@ impl Kumi {
             // The window that caused it.
             Mode::Search if has_queue => self.compete(self.window / 2),
             Mode::Hold => self.end_held_round(now_us),
-            _ => {}
+            Mode::Compete if self.round.flying > self.window / 2 => self.held.rounds += 1,
+            _ => self.held.rounds = 0,
         }
         self.before_rtt_us = self.round.rtt_us;
         self.before_flying = self.round.flying;
@@ -346,6 +347,7 @@ impl Kumi {
     /// Continues as CUBIC from a window.
     fn compete(&mut self, window: u64) {
         self.mode = Mode::Compete;
+        self.held.rounds = 0;
         // The path has shown its limit.
         self.step = STEP;
         self.window = window.max(WINDOW_MIN);
@@ -464,8 +466,8 @@ impl Kumi {
                     self.window = u64::from(self.cubic.window()).max(WINDOW_MIN);
                 }
                 // What fits the window leaves at the path's rate. Acknowledgements space out a
-                // window that has been full for a round trip.
-                let is_clocked = is_full && a.rate.is_some_and(|sample| !sample.is_app_limited);
+                // window that has long been full.
+                let is_clocked = is_full && self.held.rounds > HELD_ROUNDS;
                 self.pace_pps = match self.path.is_bounded && !is_clocked {
                     false => PPS_MAX,
                     true if is_full => clocked_pps * 5 / 4,
