@@ -127,7 +127,7 @@ fn neighbour__of_bbr__keeps_its_share() {
 }
 
 /// A control that paces a full window in `compete` leaves 0.93 here: the packets that find a port
-/// full are those of its neighbour. In the lab, it left 0.85 (`docs/perf-log.md`, 2026-11-27).
+/// full are those of its neighbour. In the lab, it left 0.83 (`docs/perf-log.md`, 2026-11-27).
 #[test]
 fn neighbour__of_cubic_with_a_short_round_trip__keeps_its_share() {
     assert!(share((50.0, 5.0, 1.0), cubic, 1, 5) >= 0.97);

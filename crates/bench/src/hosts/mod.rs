@@ -69,6 +69,7 @@ pub trait Hosts {
     fn devices(&self, host: &str) -> Vec<String>;
 
     /// Returns the rate of each link in bit/s, in the order of the links; infinite without a limit.
+    /// In a lab, the rate of a single link counts the links between the switches.
     fn rates_bps(&self) -> Vec<f64>;
 
     /// Changes the link that ends in `end` (`h2:eth2`: second host, second device).

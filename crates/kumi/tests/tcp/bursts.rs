@@ -61,7 +61,7 @@ fn awaited_sysctl(cluster: Option<&Cluster>, value: &str) -> String {
 #[ignore = "needs root, netns, bpf"]
 fn sysctl__namespaces_with_processes__is_set_and_restored() {
     let control = Control::none();
-    // A daemon that was killed has left 0, which the daemons of this test would not have set.
+    // A killed daemon leaves 0. The daemons of this test restore the kernel's value.
     std::fs::write(SYSCTL, DEFAULT).unwrap();
     control.install();
     let cluster = kumi_testlab::up("sysctl", &star(2, 1, "1Gbit"));
