@@ -15,8 +15,10 @@
  */
 enum {
     MPICH_BYTE = 0x4c00010d,
+    MPICH_UNSIGNED_LONG = 0x4c000808,
     MPICH_DATATYPE_NULL = 0x0c000000,
     MPICH_BAND = 0x58000006,
+    MPICH_MAX = 0x58000001,
     MPICH_WORLD = 0x44000000,
     MPICH_SELF = 0x44000001,
     MPICH_COMM_NULL = 0x04000000,
@@ -69,7 +71,9 @@ static bool find_openmpi(struct kumi_abi *abi, const void *caller)
         kumi_handle *at;
     } objects[] = {
         {"ompi_mpi_byte", &abi->byte},
+        {"ompi_mpi_unsigned_long", &abi->unsigned_long},
         {"ompi_mpi_op_band", &abi->bit_and},
+        {"ompi_mpi_op_max", &abi->maximum},
         {"ompi_mpi_comm_world", &abi->world},
         {"ompi_mpi_comm_self", &abi->self},
         {"ompi_mpi_errors_return", &abi->errors_return},
@@ -99,8 +103,10 @@ static bool find_openmpi(struct kumi_abi *abi, const void *caller)
 static bool find_mpich(struct kumi_abi *abi, const void *caller)
 {
     abi->byte = MPICH_BYTE;
+    abi->unsigned_long = MPICH_UNSIGNED_LONG;
     abi->no_type = MPICH_DATATYPE_NULL;
     abi->bit_and = MPICH_BAND;
+    abi->maximum = MPICH_MAX;
     abi->world = MPICH_WORLD;
     abi->self = MPICH_SELF;
     abi->no_communicator = MPICH_COMM_NULL;

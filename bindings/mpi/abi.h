@@ -72,10 +72,10 @@ struct kumi_abi {
     KUMI_MPI_FUNCTIONS(FUNCTION)
 #undef FUNCTION
     /*
-     * MPI_BYTE, MPI_DATATYPE_NULL, MPI_BAND, MPI_COMM_WORLD, MPI_COMM_SELF, MPI_COMM_NULL and
-     * MPI_ERRORS_RETURN.
+     * MPI_BYTE, MPI_UNSIGNED_LONG, MPI_DATATYPE_NULL, MPI_BAND, MPI_MAX, MPI_COMM_WORLD,
+     * MPI_COMM_SELF, MPI_COMM_NULL and MPI_ERRORS_RETURN.
      */
-    kumi_handle byte, no_type, bit_and, world, self, no_communicator, errors_return;
+    kumi_handle byte, unsigned_long, no_type, bit_and, maximum, world, self, no_communicator, errors_return;
     /*
      * MPI_IN_PLACE, and MPI_STATUS_IGNORE, which equals MPI_STATUSES_IGNORE. MPI_BOTTOM is NULL in
      * both libraries.

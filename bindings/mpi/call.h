@@ -21,6 +21,14 @@ struct call {
     int result;
     /* True if kumi_failed() was called. */
     bool has_failed;
+    /*
+     * True if the call may be made in either way, under `auto`, and its trial begins with `usual`
+     * (trial.h). Otherwise a call that is long enough is planned.
+     */
+    bool is_tried;
+    enum kumi_way usual;
+    /* Trial of the call, or NULL. */
+    struct kumi_trial *trial;
 };
 
 /*
@@ -49,10 +57,11 @@ KUMI_HIDDEN bool kumi_barrier(struct call *call);
 enum { KUMI_BLOCK_BYTES_MIN = 8 << 10 };
 
 /*
- * Largest number of ranks for which all-to-alls are planned. A plan has N^2 transfers of about 6 µs
- * each: 0.4 s at this limit, and 6 s for 1000 ranks.
+ * Largest numbers of ranks for which all-to-alls are planned, and for which they are planned only
+ * to be compared with the library's. A plan has N^2 transfers of about 6 µs each: 24 ms for 64
+ * ranks, 0.4 s for 256, and 6 s for 1000.
  */
-enum { KUMI_EXCHANGE_RANKS_MAX = 256 };
+enum { KUMI_EXCHANGE_RANKS_MAX = 256, KUMI_TRIED_RANKS_MAX = 64 };
 
 /*
  * Returns whether a call is long enough to be planned. `bytes` is a length that all ranks know. It
@@ -60,6 +69,12 @@ enum { KUMI_EXCHANGE_RANKS_MAX = 256 };
  * true with an error in `result`.
  */
 KUMI_HIDDEN bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least);
+
+/*
+ * Returns whether a call is planned that is long enough for it: always, or by its trial. On an
+ * error, returns true with the error in the call's result. `bytes` is a length that all ranks know.
+ */
+KUMI_HIDDEN bool kumi_is_chosen(struct call *call, uint64_t bytes);
 
 /*
  * Prepares a planned call. All ranks call it after they have decided to plan. Returns false if the
@@ -119,6 +134,13 @@ static inline struct kumi_buffer buffers(const struct call *call, int at, int bl
                                 .places = integers(call, at + 2),
                                 .type = call->arguments[at + 3],
                                 .blocks = blocks};
+}
+
+/* Returns whether the communicator has few enough ranks for a planned all-to-all. */
+static inline bool may_exchange(const struct call *call)
+{
+    bool is_only_tried = call->is_tried && call->usual == KUMI_BY_LIBRARY;
+    return call->of->size <= (is_only_tried ? KUMI_TRIED_RANKS_MAX : KUMI_EXCHANGE_RANKS_MAX);
 }
 
 static inline bool is_root_right(const struct call *call, int root)

@@ -20,6 +20,8 @@
  * True while this thread executes a planned collective. Calls that it makes then are not replaced.
  */
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
+/* Trial of the call that this thread makes by the library, or NULL. */
+static _Thread_local struct kumi_trial *tried_by_library __attribute__((tls_model("initial-exec")));
 
 bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least)
 {
@@ -37,6 +39,22 @@ bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least)
         return true;
     }
     return of->is_multi_site;
+}
+
+bool kumi_is_chosen(struct call *call, uint64_t bytes)
+{
+    struct kumi_communicator *of = call->of;
+    if (!call->is_tried || call->result != 0)
+        return true;
+    call->trial = kumi_trial_of(&of->trials, call->name, bytes, call->usual);
+    if (call->trial == NULL)
+        return call->usual == KUMI_BY_PLAN;
+    int error;
+    bool is_told = of->rank == 0 && kumi_is_verbose();
+    enum kumi_way way = kumi_trial_begin(call->trial, of->abi, of->comm, is_told, &error);
+    if (error != 0)
+        kumi_failed(call, "ranks cannot compare the times of plans and of the MPI library", error);
+    return error != 0 || way == KUMI_BY_PLAN;
 }
 
 bool kumi_open(struct call *call)
@@ -65,8 +83,9 @@ void kumi_carry_call(struct call *call, struct kumi_carried carried)
 }
 
 /*
- * Communicators on which `auto` plans a collective: those on which plans were faster (ADR 030,
- * docs/perf-log.md of 2026-11-24).
+ * Communicators on which `auto` plans a collective at first: those on which plans were faster
+ * (ADR 030, docs/perf-log.md of 2026-11-24). Those that are not reductions are then tried
+ * (ADR 046).
  */
 enum automatic {
     NEVER,
@@ -109,8 +128,21 @@ static const struct replaced none;
 
 static bool is_asked_for(const struct replaced *of)
 {
-    bool is_left = kumi_coll_is_automatic() && of->automatic == NEVER;
-    return kumi_coll_is_requested(of->name) && !is_left && !(of->is_reduction && kumi_coll_is_reproducible());
+    return kumi_coll_is_requested(of->name) && !(of->is_reduction && kumi_coll_is_reproducible());
+}
+
+/* Returns the way in which `auto` executes a collective until it is tried. */
+static enum kumi_way usual_way(const struct replaced *replaced, const struct kumi_communicator *of)
+{
+    switch (replaced->automatic) {
+    case NEVER:
+        return KUMI_BY_LIBRARY;
+    case LONG_BURSTS:
+        return of->shares_hosts || of->job->has_short_bursts ? KUMI_BY_LIBRARY : KUMI_BY_PLAN;
+    case BETWEEN_HOSTS:
+        break;
+    }
+    return KUMI_BY_PLAN;
 }
 
 /* Returns the replacement of a function, or `none` if it is not replaced or not requested. */
@@ -147,9 +179,10 @@ static bool replace(const struct replaced *replaced, struct call *call, bool is_
         kumi_failed(call, "ranks cannot exchange their tags", error);
         return true;
     }
-    bool is_left = is_large || (of->job->is_automatic && replaced->automatic == LONG_BURSTS &&
-                                (of->shares_hosts || of->job->has_short_bursts));
-    bool is_done = !is_left && replaced->instead(call);
+    /* A trial would change the sums of floats from run to run. */
+    call->is_tried = of->job->is_automatic && !replaced->is_reduction;
+    call->usual = usual_way(replaced, of);
+    bool is_done = !is_large && replaced->instead(call);
     /* Counted whatever the outcome, so that all ranks count the same calls. */
     kumi_communicator_pass(of);
     if (call->has_failed && of->numbers != NULL && !of->is_broken)
@@ -179,6 +212,10 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, i
     call.of = kumi_communicator(job, comm);
     bool is_done = call.of != NULL && replace(replaced, &call, called->calling == BY_VALUE_LARGE);
     is_inside = false;
+    if (call.trial != NULL && is_done)
+        kumi_trial_end(call.trial);
+    else
+        tried_by_library = call.trial;
     /*
      * The error handler of the communicator decides: the job ends, the function returns the error,
      * or a function of the program is called.
@@ -187,4 +224,12 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, i
         job->abi->Comm_call_errhandler(comm, call.result);
     *result = call.result;
     return is_done;
+}
+
+void kumi_collective_left(void)
+{
+    if (tried_by_library != NULL && kumi_mpi_is_outermost()) {
+        kumi_trial_end(tried_by_library);
+        tried_by_library = NULL;
+    }
 }

@@ -12,4 +12,7 @@
  */
 KUMI_HIDDEN bool kumi_collective(struct kumi_mpi_call *call, const uintptr_t *arguments, int *result);
 
+/* Ends a call for which kumi_collective() returned false, after the MPI library has executed it. */
+KUMI_HIDDEN void kumi_collective_left(void);
+
 #endif

@@ -33,14 +33,21 @@ static void release(struct kumi_communicator *of)
     free(of);
 }
 
+/* Completes the nonblocking collectives of this library. */
+static void settle(struct kumi_communicator *of)
+{
+    for (int i = 0; i < KUMI_HISTORIES; i++)
+        kumi_history_end(&of->histories[i], of->abi);
+    kumi_trials_end(&of->trials, of->abi);
+}
+
 static int forget(kumi_handle comm, int key, void *attribute, void *extra)
 {
     (void)comm, (void)key, (void)extra;
     struct kumi_communicator *of = attribute;
     if (of == &left_alone)
         return 0;
-    for (int i = 0; i < KUMI_HISTORIES; i++)
-        kumi_history_end(&of->histories[i], of->abi);
+    settle(of);
     release(of);
     return 0;
 }
@@ -164,8 +171,7 @@ void kumi_communicator_settle(const struct kumi_job *job, kumi_handle comm)
     int at = key(job->abi), is_made = 0;
     if (at == -1 || job->abi->Comm_get_attr(comm, at, &of, &is_made) != 0 || !is_made || of == &left_alone)
         return;
-    for (int i = 0; i < KUMI_HISTORIES; i++)
-        kumi_history_end(&of->histories[i], of->abi);
+    settle(of);
 }
 
 bool kumi_communicator_network(struct kumi_communicator *of)

@@ -6,6 +6,7 @@
 #include "history.h"
 #include "job.h"
 #include "past.h"
+#include "trial.h"
 
 struct kumi_communicator {
     const struct kumi_job *job;
@@ -43,6 +44,8 @@ struct kumi_communicator {
     struct kumi_past past;
     /* Lengths in earlier calls of the collectives in which each rank knows only its own lengths. */
     struct kumi_history histories[KUMI_HISTORIES];
+    /* Comparisons of plans with the library, under `auto`. */
+    struct kumi_trials trials;
 };
 
 /*

@@ -62,7 +62,8 @@ bool kumi_alltoall(struct call *call)
      * An all-to-all needs the most control messages, because each rank exchanges them with all
      * others. For this reason shorter blocks are not planned between sites either.
      */
-    if (bytes < KUMI_BLOCK_BYTES_MIN || of->size > KUMI_EXCHANGE_RANKS_MAX || !kumi_open(call))
+    if (bytes < KUMI_BLOCK_BYTES_MIN || !may_exchange(call) || !kumi_is_chosen(call, bytes) ||
+        !kumi_open(call))
         return false;
     if (call->result == 0 && !both.in_place)
         call->result = kumi_judge_buffers(call, &both.from, &both.to);
@@ -142,7 +143,7 @@ static bool rooted_alike(struct call *call, bool is_gather, int many_at, int one
         (is_root && !rooted.in_place && !kumi_is_valid(of->abi, &rooted.one)))
         return false;
     uint64_t bytes = kumi_element_bytes(of->abi, known->type, &is_plain) * (uint64_t)known->count;
-    if (!kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN) || !kumi_open(call))
+    if (!kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN) || !kumi_is_chosen(call, bytes) || !kumi_open(call))
         return false;
     if (call->result == 0 && is_root && !rooted.in_place)
         call->result = kumi_judge_buffers(call, &rooted.many, &rooted.one);
@@ -200,7 +201,7 @@ static bool all_gather(struct call *call, struct kumi_buffer to)
     for (int i = 0; to.counts != NULL && i < of->size; i++)
         count = i == 0 || to.counts[i] > count ? to.counts[i] : count;
     uint64_t bytes = kumi_element_bytes(of->abi, to.type, &is_plain) * (uint64_t)count;
-    if (!kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN) || !kumi_open(call))
+    if (!kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN) || !kumi_is_chosen(call, bytes) || !kumi_open(call))
         return false;
     if (call->result == 0 && !in_place)
         call->result = kumi_judge_buffers(call, &from, &to);
@@ -228,7 +229,8 @@ bool kumi_bcast(struct call *call)
     if (!is_root_right(call, root) || !kumi_is_valid(of->abi, &vector))
         return false;
     uint64_t bytes = kumi_element_bytes(of->abi, vector.type, &is_plain) * (uint64_t)vector.count;
-    if (!kumi_is_long(call, bytes, (uint64_t)PART_BYTES_MIN * (uint64_t)of->size) || !kumi_open(call))
+    if (!kumi_is_long(call, bytes, (uint64_t)PART_BYTES_MIN * (uint64_t)of->size) ||
+        !kumi_is_chosen(call, bytes) || !kumi_open(call))
         return false;
     if (call->result != 0)
         return true;
@@ -258,7 +260,7 @@ bool kumi_barrier(struct call *call)
 {
     uint64_t nothing = 0;
     char no_byte, *vector = &no_byte;
-    if (!kumi_is_long(call, 1, UINT64_MAX) || !kumi_open(call))
+    if (!kumi_is_long(call, 1, UINT64_MAX) || !kumi_is_chosen(call, 1) || !kumi_open(call))
         return false;
     kumi_carry_call(call, (struct kumi_carried){.request = {.operation = KUMI_COLL_ALL_REDUCE,
                                                             .bytes = &nothing,

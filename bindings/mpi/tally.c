@@ -19,10 +19,15 @@ void kumi_tally(int job_rank, bool is_part, bool is_planned)
         __atomic_add_fetch(&planned_of_part, 1, __ATOMIC_RELAXED);
 }
 
-__attribute__((destructor)) static void report(void)
+bool kumi_is_verbose(void)
 {
     const char *verbose = getenv("KUMI_VERBOSE");
-    if (own_rank != 0 || verbose == NULL || *verbose == '\0' || strcmp(verbose, "0") == 0)
+    return verbose != NULL && *verbose != '\0' && strcmp(verbose, "0") != 0;
+}
+
+__attribute__((destructor)) static void report(void)
+{
+    if (own_rank != 0 || !kumi_is_verbose())
         return;
     fprintf(stderr, "kumi: %u collectives were planned, %u were left to the MPI library\n", planned,
             by_library);

@@ -13,4 +13,7 @@
  */
 KUMI_HIDDEN void kumi_tally(int job_rank, bool is_part, bool is_planned);
 
+/* Returns whether KUMI_VERBOSE asks for messages about what was done. */
+KUMI_HIDDEN bool kumi_is_verbose(void);
+
 #endif

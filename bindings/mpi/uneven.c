@@ -22,10 +22,10 @@ enum { DENSE_PART = 4 };
 enum { EXACT_RANKS_MAX = 32, EXACT_BLOCK_BYTES_MIN = 64 << 10 };
 
 /*
- * Returns whether an earlier call of this history was long. Records this call's lengths for later
- * ones. On an error, returns true with the error in the call's result.
+ * Returns whether the call is planned, as an earlier call of this history was long. Records this
+ * call's lengths for later ones. On an error, returns true with the error in the call's result.
  */
-static bool was_long(struct call *call, struct kumi_history *history, uint64_t block_max, uint64_t total)
+static bool is_planned(struct call *call, struct kumi_history *history, uint64_t block_max, uint64_t total)
 {
     struct kumi_communicator *of = call->of;
     int error = kumi_history_look(history, of->abi);
@@ -37,7 +37,7 @@ static bool was_long(struct call *call, struct kumi_history *history, uint64_t b
     }
     /* The longest block was at least half of `block_bytes`. */
     uint64_t bytes = history->block_bytes / 2;
-    return bytes > 1 && kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN);
+    return bytes > 1 && kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN) && kumi_is_chosen(call, bytes);
 }
 
 /*
@@ -85,7 +85,7 @@ bool kumi_alltoallv(struct call *call)
                                  .to = buffers(call, 4, of->size),
                                  .in_place = is_in_place(call, 0)};
     bool is_plain;
-    if (of->size > KUMI_EXCHANGE_RANKS_MAX)
+    if (!may_exchange(call))
         return false;
     if (!kumi_is_valid(of->abi, &both.to) || (!both.in_place && !kumi_is_valid(of->abi, &both.from)))
         return false;
@@ -94,7 +94,7 @@ bool kumi_alltoallv(struct call *call)
     uint64_t element_bytes = kumi_element_bytes(of->abi, sent->type, &is_plain), total;
     uint64_t most = longest(sent, &total);
     struct kumi_history *history = &of->histories[KUMI_HISTORY_ALLTOALLV];
-    if (!was_long(call, history, most * element_bytes, total * element_bytes))
+    if (!is_planned(call, history, most * element_bytes, total * element_bytes))
         return false;
     uint64_t full = history->block_bytes / 2 * (uint64_t)(of->size - 1);
     if (call->result == 0 && history->total_bytes_min < full / DENSE_PART)
@@ -133,7 +133,7 @@ static bool rooted_uneven(struct call *call, struct kumi_history *history, bool 
     const struct kumi_buffer *known = is_root ? &rooted.many : &rooted.one;
     uint64_t element_bytes = kumi_element_bytes(of->abi, known->type, &is_plain), total;
     uint64_t most = longest(known, &total);
-    if (!was_long(call, history, most * element_bytes, total * element_bytes) || !kumi_open(call))
+    if (!is_planned(call, history, most * element_bytes, total * element_bytes) || !kumi_open(call))
         return false;
     if (call->result == 0 && is_root && !rooted.in_place)
         call->result = kumi_judge_buffers(call, &rooted.many, &rooted.one);

@@ -82,9 +82,12 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
         if (real == NULL)                                                                                  \
             return KUMI_MPI_NOTHING_TO_CALL;                                                               \
         int result;                                                                                        \
-        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                         \
-            !kumi_collective(&call, arguments, &result))                                                   \
+        bool is_collective = what == COLLECTIVE || what == UNMARKED_COLLECTIVE;                            \
+        if (!is_collective || !kumi_collective(&call, arguments, &result)) {                               \
             result = real(ARGUMENTS_##count);                                                              \
+            if (is_collective)                                                                             \
+                kumi_collective_left();                                                                    \
+        }                                                                                                  \
         kumi_mpi_leave(&call, arguments);                                                                  \
         return result;                                                                                     \
     }
@@ -116,11 +119,14 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
             return;                                                                              \
         }                                                                                        \
         int result;                                                                              \
-        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                               \
-            !kumi_collective(&call, arguments, &result))                                         \
+        bool is_collective = what == COLLECTIVE || what == UNMARKED_COLLECTIVE;                  \
+        if (!is_collective || !kumi_collective(&call, arguments, &result)) {                     \
             real(ARGUMENTS_##count, error);                                                      \
-        else if (error != NULL)                                                                  \
+            if (is_collective)                                                                   \
+                kumi_collective_left();                                                          \
+        } else if (error != NULL) {                                                              \
             *error = result;                                                                     \
+        }                                                                                        \
         kumi_mpi_leave(&call, arguments);                                                        \
     }
 

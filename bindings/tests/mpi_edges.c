@@ -372,6 +372,35 @@ static void sum(void)
     free(to);
 }
 
+/* Returns whether an all-to-all of blocks of COUNT numbers is right. */
+static bool exchange(MPI_Comm comm)
+{
+    int *from = numbers(ranks * COUNT, rank * COUNT), *to = numbers(ranks * COUNT, -5);
+    MPI_Alltoall(from, COUNT, MPI_INT, to, COUNT, MPI_INT, comm);
+    bool is_right = true;
+    for (int peer = 0; peer < ranks; peer++)
+        is_right &= is_run(to + peer * COUNT, COUNT, (peer + rank) * COUNT);
+    free(from);
+    free(to);
+    return is_right;
+}
+
+/* Enough calls of one length for `auto` to compare plans with the library, twice. */
+static void repeated(void)
+{
+    MPI_Comm comm;
+    bool is_right = true;
+    for (int call = 0; call < 120; call++)
+        is_right &= exchange(MPI_COMM_WORLD) && broadcast(MPI_COMM_WORLD);
+    expect_true("collectives are right while plans are compared with the library", is_right);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    /* The comparison begins in the thirteenth call, and its result is not taken. */
+    for (int call = 0; call < 13; call++)
+        is_right &= exchange(comm);
+    MPI_Comm_free(&comm);
+    expect_true("a communicator is freed during a comparison", is_right);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -403,6 +432,8 @@ int main(int argc, char **argv)
         abort_within();
     else if (strcmp(part, "sum") == 0)
         sum();
+    else if (strcmp(part, "repeated") == 0)
+        repeated();
     else if (strcmp(part, "profiled") == 0)
         MPI_Bcast(&(int){0}, 1, MPI_INT, 0, MPI_COMM_WORLD);
     else if (strcmp(part, "broadcast") == 0)
