@@ -8,7 +8,8 @@
 //!   site's own ring.
 //! - Reduce-scatter: an all-gather in reverse.
 //! - All-reduce: each part of the vector is summed in every site, then along the tree of sites, and
-//!   distributed again. The vector goes in slices, so that the slow links are busy from early on.
+//!   distributed again. Two sites may swap their sums instead. The vector goes in slices, so that
+//!   the slow links are busy from early on.
 //!
 //! `list_schedule.rs` puts the transfers in order (ADR 021).
 
@@ -78,7 +79,7 @@ impl BySites<'_> {
         let variants = if transfers > VARIED_TASKS_MAX { 1 } else { 2 };
         let plans = (0..variants).map(|variant| match self.operation {
             Operation::ReduceScatter => self.reduce_scatter(variant),
-            Operation::AllReduce => self.schedule_tasks(&self.all_reduce(variant > 0)),
+            Operation::AllReduce => self.schedule_tasks(&self.all_reduce(self.crossing(variant))),
             _ => self.schedule_tasks(&self.all_gather(variant)),
         });
         plans.min_by(|a, b| a.predicted_s.total_cmp(&b.predicted_s))
@@ -177,18 +178,22 @@ impl BySites<'_> {
         self.plan_tasks(&backward, &order)
     }
 
-    /// Sums each part in every site, then between them along the tree of sites. If `is_direct`,
-    /// each site sends its sum to the site of the part's owner. That takes fewer hops where a
-    /// router joins the sites, but all sums enter one port.
-    fn all_reduce(&self, is_direct: bool) -> Vec<Task> {
+    /// Returns how sums cross between sites in a variant.
+    fn crossing(&self, variant: usize) -> Crossing {
+        let members = &self.sites.members;
+        let is_pair = members.len() == 2 && members.iter().all(|members| members.len() > 1);
+        match variant {
+            0 => Crossing::Tree,
+            // For two sites, the tree is direct.
+            _ if is_pair => Crossing::Swap,
+            _ => Crossing::Direct,
+        }
+    }
+
+    /// Sums each part in every site, then between them.
+    fn all_reduce(&self, crossing: Crossing) -> Vec<Task> {
         let sites = self.sites;
         let hosts = self.order.len();
-        // A host that is a site by itself owns no sum: its slow link would receive each site's sum.
-        let has_several = |site: &usize| sites.members[*site].len() > 1;
-        let mut homes: Vec<usize> = (0..sites.members.len()).filter(has_several).collect();
-        if homes.is_empty() {
-            homes.push(0);
-        }
         let mut writer = self.writer();
         for part in 0..self.block_bytes.len() {
             let place = part % hosts;
@@ -197,35 +202,49 @@ impl BySites<'_> {
             let owners: Vec<usize> = owners
                 .map(|members| members[place * members.len() / hosts])
                 .collect();
-            let mut feeds: Vec<Vec<usize>> = Vec::new();
-            for owner in &owners {
-                feeds.push(writer.sum(*owner, part));
-            }
-            // The tree of sites starts at another site for each part.
-            let home = homes[place % homes.len()];
-            let others = (0..sites.members.len()).filter(|site| *site != home);
-            let star: Vec<(usize, usize)> = others.map(|site| (home, site)).collect();
-            let tree = if is_direct {
-                &star
-            } else {
-                &sites.spread[home]
-            };
-            for (parent, child) in tree.iter().rev() {
-                let needs = feeds[*child].clone();
-                let up = writer.add((owners[*child], owners[*parent]), part, true, needs);
-                feeds[*parent].push(up);
-            }
-            for (parent, child) in tree {
-                let needs = feeds[*parent].clone();
-                let down = writer.add((owners[*parent], owners[*child]), part, false, needs);
-                feeds[*child] = vec![down];
-            }
-            for (owner, feeds) in owners.into_iter().zip(feeds) {
-                writer.round(owner, part, feeds);
+            let sums = owners.iter().map(|owner| writer.sum(*owner, part));
+            let feeds: Vec<Vec<usize>> = sums.collect();
+            match crossing {
+                Crossing::Swap => writer.swap(&owners, part, &feeds),
+                Crossing::Tree | Crossing::Direct => {
+                    let edges = self.edges(place, crossing);
+                    writer.meet(owners, part, feeds, &edges);
+                }
             }
         }
         writer.tasks
     }
+
+    /// Returns the pairs of sites along which the sum of a part spreads. The tree of sites starts
+    /// at another site for each part.
+    fn edges(&self, place: usize, crossing: Crossing) -> Vec<(usize, usize)> {
+        let sites = self.sites;
+        // A host that is a site by itself owns no sum: its slow link would receive each site's sum.
+        let has_several = |site: &usize| sites.members[*site].len() > 1;
+        let mut homes: Vec<usize> = (0..sites.members.len()).filter(has_several).collect();
+        if homes.is_empty() {
+            homes.push(0);
+        }
+        let home = homes[place % homes.len()];
+        if crossing == Crossing::Tree {
+            return sites.spread[home].clone();
+        }
+        let others = (0..sites.members.len()).filter(|site| *site != home);
+        others.map(|site| (home, site)).collect()
+    }
+}
+
+/// The way of a part's sums between sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Crossing {
+    /// Along the tree of sites to one site, and back.
+    Tree,
+    /// To one site directly, and back. That takes fewer hops where a router joins the sites, but
+    /// all sums enter one port.
+    Direct,
+    /// Two sites send each other their sums at the same time. Each link between them is crossed
+    /// once in place of twice. In a site, a part takes one more hop.
+    Swap,
 }
 
 /// Writes tasks.
@@ -268,6 +287,57 @@ impl Writer<'_> {
         }
     }
 
+    /// Sends each site's sum along these pairs of sites to the first one, and the whole sum back
+    /// and round each site.
+    fn meet(
+        &mut self,
+        owners: Vec<usize>,
+        block: usize,
+        mut feeds: Vec<Vec<usize>>,
+        edges: &[(usize, usize)],
+    ) {
+        for (parent, child) in edges.iter().rev() {
+            let needs = feeds[*child].clone();
+            let up = self.add((owners[*child], owners[*parent]), block, true, needs);
+            feeds[*parent].push(up);
+        }
+        for (parent, child) in edges {
+            let needs = feeds[*parent].clone();
+            let down = self.add((owners[*parent], owners[*child]), block, false, needs);
+            feeds[*child] = vec![down];
+        }
+        for (owner, feeds) in owners.into_iter().zip(feeds) {
+            self.round(owner, block, feeds);
+        }
+    }
+
+    /// Swaps the sums of two sites. The next host of each site's ring adds both, because the owner
+    /// must keep its site's sum until it has been sent. The whole sum goes round from there.
+    fn swap(&mut self, owners: &[usize], block: usize, feeds: &[Vec<usize>]) {
+        let adders: Vec<usize> = owners.iter().map(|owner| self.sites.next[*owner]).collect();
+        let mut sums: Vec<Vec<usize>> = vec![Vec::new(); owners.len()];
+        for site in 0..owners.len() {
+            let own = self.add(
+                (owners[site], adders[site]),
+                block,
+                false,
+                feeds[site].clone(),
+            );
+            sums[site].push(own);
+        }
+        for site in 0..owners.len() {
+            let other = 1 - site;
+            let mut needs = feeds[other].clone();
+            // The adder stores its site's sum before it adds the other.
+            needs.extend(&sums[site]);
+            let swapped = self.add((owners[other], adders[site]), block, true, needs);
+            sums[site].push(swapped);
+        }
+        for (adder, sums) in adders.into_iter().zip(sums) {
+            self.round(adder, block, sums);
+        }
+    }
+
     /// Sums a block round a site, ending at this host. Returns the transfers that bring the sum.
     fn sum(&mut self, last: usize, block: usize) -> Vec<usize> {
         let members = self.sites.members[self.sites.site_of[last]].len();
@@ -299,6 +369,23 @@ mod tests {
         // Two one-way latencies between sites, plus the time of the parts. Round all eight sites,
         // the plan would take 14 one-way latencies.
         assert!(plan.predicted_s < 0.06, "{}", plan.predicted_s);
+    }
+
+    #[test]
+    fn all_reduce__two_distant_sites__crosses_the_link_between_them_once() {
+        let switches: Vec<usize> = (0..16).map(|host| host % 2).collect();
+        let mut network = even_tree(&[0, 0], 500, &switches, 200);
+        network.links[0].latency = kumi_topo::Delay::from_ns(10_000_000);
+        for bytes in [64 << 10, 1 << 20] {
+            let plan = uniform(&network, Operation::AllReduce, bytes).unwrap();
+            check(&network, &plan).unwrap();
+            let once_s = 0.010 + 2.2 * bound_s(&network, &plan);
+            assert!(
+                plan.predicted_s < once_s + 0.002,
+                "{bytes} bytes: {} s",
+                plan.predicted_s
+            );
+        }
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(crate) struct Task {
     pub block: usize,
     pub bytes: u64,
     pub combines: bool,
-    /// Earlier tasks that bring its sender the data.
+    /// Earlier tasks that bring its sender the data, or its receiver the data with which it is
+    /// combined.
     pub needs: Vec<usize>,
     /// Slice of the vector: tasks of a lower class go first.
     pub class: u32,
