@@ -185,35 +185,71 @@ fn on_tree(
     goes_up: bool,
     goes_down: bool,
 ) -> Plan {
-    let block_bytes = vector.parts();
-    let blocks = Blocks::run(0, block_bytes.len());
-    let mut schedule = Schedule::new(paths);
-    let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
+    let mut flow = Flow::new(paths, order, vector);
     if goes_up {
-        // Children come after their parents.
-        for (parent, child) in tree.edges.iter().rev() {
-            let ends = (*child, *parent);
-            let up = schedule.add(ends, blocks.clone(), vector.bytes(), true, &feeds[*child]);
-            feeds[*parent].push(up);
-        }
+        flow.sum_up(tree);
     }
     if goes_down {
-        for (parent, child) in &tree.edges {
-            let ends = (*parent, *child);
-            let down = schedule.add(ends, blocks.clone(), vector.bytes(), false, &feeds[*parent]);
-            feeds[*child] = vec![down];
+        flow.spread_down(tree);
+    }
+    flow.into_plan(operation, order, vector)
+}
+
+/// Transfers of a whole vector along trees.
+struct Flow<'a> {
+    schedule: Schedule<'a>,
+    blocks: Blocks,
+    bytes: u64,
+    /// For each host, the transfers that brought what it sends next.
+    feeds: Vec<Vec<usize>>,
+}
+
+impl<'a> Flow<'a> {
+    fn new(paths: &'a Paths, order: &[usize], vector: Vector) -> Self {
+        Self {
+            schedule: Schedule::new(paths),
+            blocks: Blocks::run(0, vector.parts().len()),
+            bytes: vector.bytes(),
+            feeds: vec![Vec::new(); order.len()],
         }
     }
-    schedule.into_plan(operation, order.to_vec(), block_bytes)
+
+    fn add(&mut self, (from, to): (usize, usize), combines: bool) -> usize {
+        let blocks = self.blocks.clone();
+        let needs = &self.feeds[from];
+        self.schedule
+            .add((from, to), blocks, self.bytes, combines, needs)
+    }
+
+    /// Sums the vector at the root of a tree. Children come after their parents.
+    fn sum_up(&mut self, tree: &Tree) {
+        for (parent, child) in tree.edges.iter().rev() {
+            let up = self.add((*child, *parent), true);
+            self.feeds[*parent].push(up);
+        }
+    }
+
+    /// Sends the vector from the root of a tree to all its hosts.
+    fn spread_down(&mut self, tree: &Tree) {
+        for (parent, child) in &tree.edges {
+            let down = self.add((*parent, *child), false);
+            self.feeds[*child] = vec![down];
+        }
+    }
+
+    fn into_plan(self, operation: Operation, order: &[usize], vector: Vector) -> Plan {
+        self.schedule
+            .into_plan(operation, order.to_vec(), vector.parts())
+    }
 }
 
 /// Returns whether sites may swap the sums of a vector of this size.
 fn may_swap(sites: &Sites, bytes: u64) -> bool {
-    let have_two = sites.members.iter().all(|members| members.len() > 1);
+    let have_adders = sites.members.iter().all(|members| members.len() > 1);
     // More than two sites send each host that adds more than its link carries at once. All sums fit
     // the port, so that none waits for another.
     let sites = sites.members.len() as u64;
-    have_two && (sites == 2 || sites * bytes <= PORT_BYTES)
+    have_adders && (sites == 2 || sites * bytes <= PORT_BYTES)
 }
 
 /// Plans an all-reduce that crosses the links between sites once: each site sends its sum to all
@@ -224,17 +260,9 @@ fn may_swap(sites: &Sites, bytes: u64) -> bool {
 /// the sites, so that their sums of floats are equal. With two sites the order does not matter, and
 /// a site begins with its own sum.
 fn swap_sums(paths: &Paths, order: &[usize], vector: Vector, sites: &Sites) -> Plan {
-    let block_bytes = vector.parts();
-    let blocks = Blocks::run(0, block_bytes.len());
-    let mut schedule = Schedule::new(paths);
-    let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
+    let mut flow = Flow::new(paths, order, vector);
     for members in &sites.members {
-        let tree = Tree::new(paths, members, vector.bytes());
-        for (parent, child) in tree.edges.iter().rev() {
-            let ends = (*child, *parent);
-            let up = schedule.add(ends, blocks.clone(), vector.bytes(), true, &feeds[*child]);
-            feeds[*parent].push(up);
-        }
+        flow.sum_up(&Tree::new(paths, members, vector.bytes()));
     }
     let count = sites.members.len();
     let mut sums: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -242,22 +270,16 @@ fn swap_sums(paths: &Paths, order: &[usize], vector: Vector, sites: &Sites) -> P
         for (to, sums) in sums.iter_mut().enumerate() {
             let from = if count == 2 { (to + step) % 2 } else { step };
             let (holder, adder) = (sites.members[from][0], sites.members[to][1]);
-            let needs = feeds[holder].clone();
-            let ends = (holder, adder);
-            sums.push(schedule.add(ends, blocks.clone(), vector.bytes(), step > 0, &needs));
+            sums.push(flow.add((holder, adder), step > 0));
         }
     }
     for (members, sums) in sites.members.iter().zip(sums) {
         let mut members = members.clone();
         members.rotate_left(1);
-        feeds[members[0]] = sums;
-        for (parent, child) in &Tree::new(paths, &members, vector.bytes()).edges {
-            let ends = (*parent, *child);
-            let down = schedule.add(ends, blocks.clone(), vector.bytes(), false, &feeds[*parent]);
-            feeds[*child] = vec![down];
-        }
+        flow.feeds[members[0]] = sums;
+        flow.spread_down(&Tree::new(paths, &members, vector.bytes()));
     }
-    schedule.into_plan(Operation::AllReduce, order.to_vec(), block_bytes)
+    flow.into_plan(Operation::AllReduce, order, vector)
 }
 
 #[cfg(test)]
