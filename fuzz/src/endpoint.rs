@@ -2,7 +2,7 @@
 
 use crate::choices::Choices;
 use crate::frames::{burst, bytes, mutate};
-use kumi_multilink::endpoint::{Config, Endpoint, LinkConfig};
+use kumi_multilink::endpoint::{Config, DirectLink, Endpoint, LinkConfig};
 use kumi_multilink::frame::VNET_BYTES;
 use kumi_multilink::secure::{ClusterKey, Seal};
 use std::net::SocketAddr;
@@ -20,6 +20,10 @@ fn link_config(choices: &mut Choices, number: u8) -> LinkConfig {
         hello_to: Some(SocketAddr::from(([224, 0, 0, 1], 7000))),
         rate_bps: choices.u64(1_000_000..10_000_000_000),
         is_rate_fixed: choices.bool(),
+        direct: choices.bool().then_some(DirectLink {
+            address: [2, 0, 0, 1, 0, number],
+            alias: [2, 0, 0, 2, choices.u8(..), number],
+        }),
     }
 }
 

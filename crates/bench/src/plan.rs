@@ -268,7 +268,7 @@ mod tests {
 
     /// Known variants, as messages list them.
     const VARIANTS: &str = "known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, kumi-plain, \
-        kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, kumi-tcp, \
+        kumi-kernel, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, kumi-tcp, \
         kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, kumi-tcp-no-band, \
         kumi-link-tcp, kumi-coll, kumi-coll-tcp, kumi-auto, kumi-coll-wind, \
         kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, wind-kernel, udp, \

@@ -1,5 +1,6 @@
 //! Configuration of a device, from the command line of `kumi link up` or a table of `kumi.toml`.
 
+use crate::interface;
 use kumi_command::BadInput;
 use kumi_multilink::secure::Seal;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,17 @@ pub enum Preset {
     Kumi,
     /// RI2N/DRV: raw EtherType frames, round robin, the paper's parameters. No security.
     Ri2n,
+}
+
+/// Carrier of the frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DatapathChoice {
+    /// The daemon.
+    #[default]
+    User,
+    /// Programs in the kernel, to peers that have the same. The daemon carries the other frames.
+    Kernel,
 }
 
 /// Protection of packets.
@@ -93,6 +105,9 @@ pub struct DeviceConfig {
     /// Kernel features that must not be used.
     #[serde(default)]
     pub without: Vec<Offload>,
+    /// Carrier of the frames.
+    #[serde(default)]
+    pub datapath: DatapathChoice,
 }
 
 /// Number of queues of a device. Each queue has a thread and sockets of its own.
@@ -198,6 +213,7 @@ impl DeviceConfig {
         self.check_links(&mut mistakes);
         self.check_preset(&mut mistakes);
         self.check_ports(&mut mistakes);
+        self.check_datapath(&mut mistakes);
         if let Some(mtu) = self.mtu.filter(|mtu| !MTU_RANGE.contains(mtu)) {
             mistakes.push(format!(
                 "invalid mtu {mtu}: expected {} (the least of IPv6) to {}; omit it to get the largest that \
@@ -264,6 +280,35 @@ impl DeviceConfig {
         }
     }
 
+    /// Checks for settings that the kernel's data path does not have.
+    fn check_datapath(&self, mistakes: &mut Vec<String>) {
+        if self.datapath == DatapathChoice::User {
+            return;
+        }
+        let mut refuse = |is_set: bool, text: &str| {
+            if is_set {
+                mistakes.push(format!("datapath kernel: {text}"));
+            }
+        };
+        refuse(
+            self.preset == Preset::Ri2n,
+            "preset ri2n has no such data path; omit it, or use preset kumi",
+        );
+        refuse(
+            self.seal != SealChoice::Plain,
+            "the kernel seals no frames; add --plain (seal `plain`) if no other host can send on the \
+             links, or use datapath user",
+        );
+        refuse(
+            !self.peer.is_empty(),
+            "frames without a header do not cross routers; omit `peer` (--peer)",
+        );
+        refuse(
+            matches!(self.queues, Queues::Exactly(2..)),
+            "the daemon carries few frames and has one queue; set queues to 1 or auto",
+        );
+    }
+
     fn check_ports(&self, mistakes: &mut Vec<String>) {
         if self.port == 0 {
             mistakes.push("invalid port 0: expected 1 to 65535".to_owned());
@@ -285,8 +330,17 @@ impl DeviceConfig {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         match (self.preset, self.queues) {
             (Preset::Ri2n, _) => 0,
+            (_, Queues::Auto) if self.datapath == DatapathChoice::Kernel => 1,
             (_, Queues::Exactly(queues)) => queues.into(),
             (_, Queues::Auto) => (cores / 2).clamp(1, QUEUES_MAX.into()) as u16,
+        }
+    }
+
+    /// Returns the floor of TCP's timeout that fits the data path.
+    pub fn rto_floor(&self) -> interface::RtoFloor {
+        match self.datapath {
+            DatapathChoice::User => interface::RtoFloor::User,
+            DatapathChoice::Kernel => interface::RtoFloor::Kernel,
         }
     }
 
@@ -322,7 +376,7 @@ fn is_device_name(name: &str) -> bool {
 
 fn address_mistake(text: &str) -> Option<String> {
     let hint = "expected an IP address and a prefix length, such as 10.77.0.1/24";
-    crate::interface::parse_address(text)
+    interface::parse_address(text)
         .is_none()
         .then(|| format!("invalid address `{text}`: {hint}"))
 }
@@ -345,7 +399,25 @@ mod tests {
             busy_poll: false,
             queues: Queues::Auto,
             without: Vec::new(),
+            datapath: DatapathChoice::User,
         }
+    }
+
+    #[test]
+    fn datapath__kernel_with_a_seal_or_routers__is_refused_with_the_remedy() {
+        let kernel = |change: fn(&mut DeviceConfig)| {
+            let mut config = config(&["eth1"], "10.0.0.1/24");
+            config.datapath = DatapathChoice::Kernel;
+            config.seal = SealChoice::Plain;
+            change(&mut config);
+            config.check().map_err(|error| error.0)
+        };
+        assert_eq!(kernel(|_| ()), Ok(()));
+        let refused = |change| kernel(change).unwrap_err();
+        assert!(refused(|config| config.seal = SealChoice::Encrypt).contains("add --plain"));
+        assert!(refused(|config| config.queues = Queues::Exactly(2)).contains("queues to 1"));
+        let peer = |config: &mut DeviceConfig| config.peer = vec![vec![[10, 0, 0, 2].into()]];
+        assert!(refused(peer).contains("omit `peer`"));
     }
 
     #[test]

@@ -16,11 +16,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Largest GSO burst, in bytes. It leaves room for headers, so that one burst is one `UDP_SEGMENT`
 /// send.
 const GSO_BYTES_MAX: u32 = 61_440;
+/// Most segments of a GSO burst: any number, which is the kernel's default. A daemon with another
+/// data path may have set less.
+const GSO_SEGMENTS_MAX: u32 = 65_535;
 /// Floor of TCP's retransmission timeout on the device's routes, in ms.
-///
-/// A frame may be held for 20 ms, and a dead link may be noticed after 40 ms. Twice that sum is not
-/// yet a loss, even where the administrator has lowered the floor everywhere else.
-const RTO_MIN_MS: u32 = 120;
+#[derive(Debug, Clone, Copy)]
+pub enum RtoFloor {
+    /// The daemon carries the frames. A frame may be held for 20 ms, and a dead link may be
+    /// noticed after 40 ms. Twice that sum is not yet a loss, even where the administrator has
+    /// lowered the floor everywhere else.
+    User = 120,
+    /// The kernel carries them. It holds nothing, and a dead link is left after about 10 ms.
+    Kernel = 20,
+}
 
 /// Returns the index of `device` in this network namespace.
 pub fn index(device: &str) -> anyhow::Result<u32> {
@@ -48,6 +56,7 @@ pub fn configure(
         .with_context(|| format!("cannot set {device} to an MTU of {mtu} bytes"))?;
     // A kernel may refuse it. Bursts are then up to 64 KB.
     let _ = link::set_gso_max_bytes(index, GSO_BYTES_MAX);
+    let _ = link::set_gso_max_segments(index, GSO_SEGMENTS_MAX);
     link::set_up(index).with_context(|| format!("cannot set {device} up"))?;
     for text in addresses {
         let (ip, prefix) = parse_address(text).context("addresses are checked earlier")?;
@@ -85,12 +94,12 @@ pub fn hasten_neighbours(device: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sets an `rto_min` that fits the device's hold time on its lasting routes. Returns the number of
+/// Sets an `rto_min` that fits the device's data path on its lasting routes. Returns the number of
 /// changed routes, or the first error. A route that refuses keeps the system's floor, which is no
 /// reason to stop.
-pub fn set_rto_min(device: &str) -> std::io::Result<usize> {
+pub fn set_rto_min(device: &str, floor: RtoFloor) -> std::io::Result<usize> {
     let index = nix::net::if_::if_nametoindex(device)?;
-    kumi_sys::netlink::route::set_rto_min(index, RTO_MIN_MS)
+    kumi_sys::netlink::route::set_rto_min(index, floor as u32)
 }
 
 /// Removes a device that persists without a daemon.

@@ -17,6 +17,7 @@ pub mod class;
 pub mod config;
 pub mod control;
 mod daemon;
+pub mod datapath;
 pub mod interface;
 mod join;
 pub mod key;

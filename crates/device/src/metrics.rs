@@ -211,6 +211,21 @@ const PATH: &[Metric] = &[
         "Bytes accepted, with IP and UDP headers.",
     ),
     counter(
+        "/kernel/tx_bytes",
+        "kumi_path_kernel_tx_bytes",
+        "Bytes that the kernel sent without the daemon, as on the wire.",
+    ),
+    counter(
+        "/kernel/rx_bytes",
+        "kumi_path_kernel_rx_bytes",
+        "Bytes that the kernel received without the daemon, as on the wire.",
+    ),
+    gauge(
+        "/kernel/rate_bps",
+        "kumi_path_kernel_rate_bits_per_second",
+        "Rate of the path by which the kernel chooses links.",
+    ),
+    counter(
         "/lost",
         "kumi_path_lost_packets",
         "Datagrams the peer reported missing.",
@@ -381,7 +396,8 @@ mod tests {
             "links": [{"name": "eth1", "carrier": false, "rate_bps": 1e9}],
             "peers": [{"name": "h2", "node": "2a", "up": true,
                        "reorder": {"held": 4, "hold_histogram_64us_log2": [3, 0, 1]},
-                       "paths": [{"link": "eth1", "tx_bytes": 99, "rtt_now_us": 250, "state": "up"}]}],
+                       "paths": [{"link": "eth1", "tx_bytes": 99, "rtt_now_us": 250, "state": "up",
+                                  "kernel": {"tx_bytes": 5, "rate_bps": 1e9}}]}],
         });
         let text = render(vec![state]);
         let peer = "device=\"kumi0\",peer=\"h2\",node=\"2a\"";
@@ -396,6 +412,7 @@ mod tests {
             &format!("kumi_peer_hold_seconds_bucket{{{peer},le=\"+Inf\"}} 4"),
             &format!("kumi_path_tx_bytes_total{{{peer},link=\"eth1\"}} 99"),
             &format!("kumi_path_rtt_seconds{{{peer},link=\"eth1\"}} 0.00025"),
+            &format!("kumi_path_kernel_tx_bytes_total{{{peer},link=\"eth1\"}} 5"),
         ] {
             assert!(
                 text.lines().any(|line| line == sample),

@@ -43,6 +43,18 @@ pub fn reasons(state: &Value) -> Vec<String> {
         let own = text(state, "seal");
         format!("peer {peer} has another `seal` than this device ({own}); use the same on both")
     }));
+    let refusal = state["facts"]["datapath_refusal"].as_str();
+    reasons.extend(refusal.map(|error| format!("the daemon carries all frames: {error}")));
+    let is_kernel = state["datapath"] == "kernel";
+    for peer in items(state, "peers").filter(|peer| is_kernel && peer["up"] == true) {
+        if peer["datapath"] == "user" {
+            let name = text(peer, "name");
+            reasons.push(format!(
+                "the daemon carries the frames to peer {name}: start its device with \
+                 `--datapath kernel` too"
+            ));
+        }
+    }
     for peer in items(state, "peers").filter(|peer| peer["up"] != true) {
         let name = text(peer, "name");
         reasons.push(if peer["session"] == true {
@@ -147,5 +159,19 @@ mod tests {
         assert_eq!(reasons.len(), 1, "{reasons:?}");
         assert!(reasons[0].contains("from peer h2, but no handshake completes"));
         assert_eq!(peers_up(&state), 1);
+    }
+
+    #[test]
+    fn reasons__kernel_data_path_that_is_not_used__is_explained() {
+        let mut state = state(json!({"name": "eth1", "carrier": true, "received": {"ms_ago": 1}}));
+        state["datapath"] = "kernel".into();
+        state["peers"] = json!([{"name": "h2", "up": true, "datapath": "kernel"},
+                                {"name": "h3", "up": true, "datapath": "user"}]);
+        let found = reasons(&state);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("peer h3: start its device with `--datapath kernel`"));
+        state["datapath"] = "user".into();
+        state["facts"]["datapath_refusal"] = "no clang".into();
+        assert_eq!(reasons(&state), ["the daemon carries all frames: no clang"]);
     }
 }

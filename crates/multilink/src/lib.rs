@@ -21,6 +21,7 @@ mod best;
 mod bottleneck;
 mod capacity;
 mod coalesce;
+mod direct;
 pub mod endpoint;
 mod event;
 mod flow;

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use crate::capacity::Capacity;
 use crate::transmit::TransmitQueue;
+use crate::wire::Mac;
 
 /// Bytes of a datagram on the wire beyond its payload: Ethernet 14 + IPv6 40 + UDP 8.
 pub const OVERHEAD_BYTES: usize = 62;
@@ -38,6 +39,18 @@ pub struct LinkConfig {
     pub rate_bps: u64,
     /// True if the administrator set the rate, so that it is not measured.
     pub is_rate_fixed: bool,
+    /// Addresses of frames that the kernel carries on the link, without the daemon; `None` if it
+    /// carries none.
+    pub direct: Option<DirectLink>,
+}
+
+/// MAC addresses of the frames that the kernel carries on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectLink {
+    /// Address of the NIC, to which peers send.
+    pub address: Mac,
+    /// Source address of the own frames.
+    pub alias: Mac,
 }
 
 /// A local link.

@@ -79,6 +79,25 @@ const BREAK_NS: u64 = 150_000_000;
 /// Share of packets lost above which a path is quarantined.
 pub const QUARANTINE_LOSS: f64 = 0.10;
 
+/// Limits of silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// The daemon sends the data, so reports come every few ms.
+    Usual,
+    /// The kernel sends the data, and the path is pinged every 2 ms. Two pings may be lost.
+    Quick,
+}
+
+impl Pace {
+    /// Returns S and D of the module's table without their terms of the round trip, in ns.
+    const fn limits_ns(self) -> (u64, u64) {
+        match self {
+            Self::Usual => (SUSPECT_NS, DOWN_NS),
+            Self::Quick => (SUSPECT_NS / 2, DOWN_NS / 2),
+        }
+    }
+}
+
 /// State of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -249,11 +268,13 @@ impl Liveness {
         silent_ns: u64,
         rtt_ns: u64,
         overtaken: bool,
+        pace: Pace,
     ) -> Option<Change> {
         // A path with a long queue acknowledges late but steadily; a dead path stops.
         let silent_ns = silent_ns.min(now_ns.saturating_sub(self.acked_at_ns));
-        let suspect_after_ns = SUSPECT_NS.max(2 * rtt_ns + SUSPECT_NS / 2);
-        let down_after_ns = DOWN_NS.max(2 * rtt_ns + SUSPECT_NS);
+        let (suspect_ns, down_ns) = pace.limits_ns();
+        let suspect_after_ns = suspect_ns.max(2 * rtt_ns + suspect_ns / 2);
+        let down_after_ns = down_ns.max(2 * rtt_ns + suspect_ns);
         match self.state {
             State::Up if overtaken && silent_ns > suspect_after_ns => {
                 self.change(State::Suspect, Reason::Silent)
@@ -315,15 +336,17 @@ mod tests {
     fn liveness__silent_path_while_others_are_heard__is_down_within_50_ms() {
         let mut liveness = path_up();
         assert_eq!(
-            liveness.handle_silence(20 * MS, 20 * MS, MS, false),
+            liveness.handle_silence(20 * MS, 20 * MS, MS, false, Pace::Usual),
             None,
             "the peer may be busy"
         );
-        let change = liveness.handle_silence(20 * MS, 20 * MS, MS, true).unwrap();
+        let change = liveness
+            .handle_silence(20 * MS, 20 * MS, MS, true, Pace::Usual)
+            .unwrap();
         assert_eq!((change.to, change.reason), (State::Suspect, Reason::Silent));
         assert_eq!(
             liveness
-                .handle_silence(45 * MS, 45 * MS, MS, true)
+                .handle_silence(45 * MS, 45 * MS, MS, true, Pace::Usual)
                 .unwrap()
                 .to,
             State::Down
@@ -336,14 +359,17 @@ mod tests {
         for step in 0..100 {
             liveness.handle_ack(step * 4 * MS, false);
             let now_ns = (step * 4 + 3) * MS;
-            assert_eq!(liveness.handle_silence(now_ns, 30 * MS, MS, true), None);
+            assert_eq!(
+                liveness.handle_silence(now_ns, 30 * MS, MS, true, Pace::Usual),
+                None
+            );
         }
     }
 
     #[test]
     fn liveness__ack_on_a_suspect_path__restores_it_without_counting_a_failure() {
         let mut liveness = path_up();
-        liveness.handle_silence(20 * MS, 20 * MS, MS, true);
+        liveness.handle_silence(20 * MS, 20 * MS, MS, true, Pace::Usual);
         assert_eq!(liveness.handle_ack(21 * MS, false).unwrap().to, State::Up);
         assert_eq!(liveness.failures(), 0);
     }

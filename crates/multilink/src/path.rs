@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::bottleneck::Bottleneck;
+use crate::direct::Direct;
 use crate::ledger::Ledger;
 use crate::liveness::{Liveness, State};
 use crate::loss::LossMeter;
@@ -56,6 +57,8 @@ pub struct Path {
     pub rtt: Rtt,
     /// State machine of the path.
     pub liveness: Liveness,
+    /// Offers of both sides for frames that the kernel carries.
+    pub direct: Direct,
     /// Share of packets lost.
     pub loss: LossMeter,
     /// Limit by a bottleneck behind the local link.
@@ -115,6 +118,7 @@ impl Path {
         self.destination = Some(address);
         self.destination_since_ns = now_ns;
         self.pinged_at_ns = 0;
+        self.direct = Direct::default();
         self.mtu.doubt(true);
         self.rtt = Rtt::default();
         self.loss = LossMeter::default();

@@ -57,7 +57,9 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     }
     running.server_address = "10.77.0.2".into();
     running.device = DEVICE.into();
-    running.framing = framing(&device_state(running, &kumi, &hosts[0])?);
+    if running.variant != Variant::KumiKernel {
+        running.framing = framing(&device_state(running, &kumi, &hosts[0])?);
+    }
     Ok(())
 }
 
@@ -113,6 +115,7 @@ fn options(variant: Variant) -> &'static [&'static str] {
     match variant {
         Variant::Ri2n => &["--preset", "ri2n"],
         Variant::KumiPlain => &["--plain"],
+        Variant::KumiKernel => &["--plain", "--datapath", "kernel"],
         Variant::KumiBusyPoll => &["--busy-poll"],
         _ => &[],
     }
@@ -143,7 +146,11 @@ fn await_peers(running: &Running<'_>, kumi: &str, host: &str, peers: usize) -> a
     loop {
         let state = device_state(running, kumi, host)?;
         let entries = state["peers"].as_array().map_or(&[][..], Vec::as_slice);
-        let up_count = entries.iter().filter(|peer| peer["up"] == true).count();
+        let is_ready = |peer: &&Value| match running.variant {
+            Variant::KumiKernel => peer["datapath"] == "kernel",
+            _ => peer["up"] == true,
+        };
+        let up_count = entries.iter().filter(is_ready).count();
         if up_count >= peers {
             return Ok(());
         }

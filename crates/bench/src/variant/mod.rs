@@ -43,6 +43,8 @@ pub enum Variant {
     Kumi,
     /// The device without AEAD.
     KumiPlain,
+    /// The multilink device whose frames the kernel carries: `--plain --datapath kernel`.
+    KumiKernel,
     /// The device over the first link only, as the baseline for striping.
     KumiOneLink,
     /// The device, polling instead of sleeping.
@@ -125,7 +127,7 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -133,6 +135,7 @@ impl Variant {
         Self::Ri2n,
         Self::Kumi,
         Self::KumiPlain,
+        Self::KumiKernel,
         Self::KumiOneLink,
         Self::KumiBusyPoll,
         Self::Cubic,
@@ -184,6 +187,7 @@ impl Variant {
             Self::Ri2n => "ri2n",
             Self::Kumi => "kumi",
             Self::KumiPlain => "kumi-plain",
+            Self::KumiKernel => "kumi-kernel",
             Self::KumiOneLink => "kumi-one-link",
             Self::KumiBusyPoll => "kumi-busy-poll",
             Self::Cubic => "cubic",
@@ -234,6 +238,7 @@ impl Variant {
             Self::Ri2n
                 | Self::Kumi
                 | Self::KumiPlain
+                | Self::KumiKernel
                 | Self::KumiOneLink
                 | Self::KumiBusyPoll
                 | Self::KumiLinkTcp
@@ -539,13 +544,13 @@ mod tests {
         assert_eq!(
             "bonding".parse::<Variant>().unwrap_err(),
             "no variant `bonding`; known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, \
-             kumi-plain, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, \
-             kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, kumi-tcp-no-stall, \
-             kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-tcp, kumi-auto, \
-             kumi-coll-wind, kumi-coll-wind-kernel, wind, wind-spin, wind-plain, wind-trusted, \
-             wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, mpi-flush, oshmem, ucx, dsm, \
-             dsm-updated, dsm-messages, shmem, shmem-kernel, fabric-kumi, fabric-tcp, \
-             mpi-fabric-kumi, mpi-fabric-tcp"
+             kumi-plain, kumi-kernel, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, \
+             cubic-rto5, bbr, kumi-tcp, kumi-tcp-rto, kumi-tcp-pce, kumi-tcp-no-phases, \
+             kumi-tcp-no-stall, kumi-tcp-no-band, kumi-link-tcp, kumi-coll, kumi-coll-tcp, \
+             kumi-auto, kumi-coll-wind, kumi-coll-wind-kernel, wind, wind-spin, wind-plain, \
+             wind-trusted, wind-kernel, udp, udp-spin, tcp-spin, mpi-one-sided, mpi-flush, \
+             oshmem, ucx, dsm, dsm-updated, dsm-messages, shmem, shmem-kernel, fabric-kumi, \
+             fabric-tcp, mpi-fabric-kumi, mpi-fabric-tcp"
         );
     }
 

@@ -21,6 +21,7 @@ mod wait;
 
 use crate::config::DeviceConfig;
 use crate::control::{Call, Control, Request, Step, failure};
+use crate::datapath::Datapath;
 use crate::interface;
 use crate::listeners::unix_s;
 use carrier::Carrier;
@@ -87,6 +88,10 @@ struct Device {
     routes_at_ns: u64,
     reopen_at_ns: u64,
     carrier: Carrier,
+    /// The kernel's data path, if the device has one.
+    datapath: Option<Datapath>,
+    /// A path changed since the data path followed.
+    has_path_news: bool,
     /// Last peer that seals differently from this device.
     seal_mismatch: Option<String>,
     is_ended: bool,
@@ -122,6 +127,7 @@ impl Device {
                 self.core.handle_timeout(now_ns);
                 self.hand_over_frames();
             }
+            self.follow_paths(now_ns);
             self.transmit();
             self.inlet.intake_mut().was_empty |= !ready.tap && self.inlet.has_room();
             let waiting_bytes = self.inlet.waiting_bytes();
@@ -141,6 +147,22 @@ impl Device {
         self.core.say_goodbye(self.clock.now_ns());
         self.transmit();
         Ok(())
+    }
+
+    /// Passes changes of the paths to the kernel's data path.
+    fn follow_paths(&mut self, now_ns: u64) {
+        self.report_events();
+        let Some(datapath) = &mut self.datapath else {
+            return;
+        };
+        let has_news = std::mem::take(&mut self.has_path_news) | self.core.take_direct_news();
+        let is_due = now_ns >= datapath.due_ns() || self.core.poll_timeout(now_ns) <= now_ns;
+        if has_news || is_due || self.core.has_direct_counts() {
+            datapath.follow(&mut self.core, has_news, now_ns);
+            if let Some(failure) = datapath.take_failure() {
+                interface::log(&self.config.name, &format!("warning: {failure}"));
+            }
+        }
     }
 
     /// Receives the datagrams that wait on a link, until none is left or the turn ends.
@@ -342,15 +364,43 @@ impl Device {
         let now_ns = self.now_ns();
         let mut state = state::device(&self.config.name, seal, &self.core, (ports, now_ns), &facts);
         state["queue"] = json!({"number": self.lane.number, "busy": is_busy});
+        self.show_datapath(&mut state);
         for link in state["links"].as_array_mut().into_iter().flatten() {
             link["busy"] = is_busy.into();
         }
         state
     }
 
+    /// Adds what the kernel's data path carries.
+    fn show_datapath(&self, state: &mut serde_json::Value) {
+        let Some(datapath) = &self.datapath else {
+            state["datapath"] = "user".into();
+            return;
+        };
+        state["datapath"] = "kernel".into();
+        let macs = self.core.peers().map(|peer| peer.mac());
+        for (mac, peer) in macs.zip(state["peers"].as_array_mut().into_iter().flatten()) {
+            let is_kernel = datapath.carries(mac);
+            peer["datapath"] = if is_kernel { "kernel" } else { "user" }.into();
+            for path in peer["paths"].as_array_mut().into_iter().flatten() {
+                let mut ports = self.ports.iter();
+                let number = ports.find(|port| path["link"] == port.name.as_str());
+                let carried = number.and_then(|port| datapath.path(mac, port.number));
+                if let Some((count, rate_bps)) = carried {
+                    path["kernel"] = json!({
+                        "tx_bytes": count.sent_bytes,
+                        "rx_bytes": count.received_bytes,
+                        "rate_bps": rate_bps.round(),
+                    });
+                }
+            }
+        }
+    }
+
     /// Writes events to the log and passes them to the listeners.
     fn report_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
+            self.has_path_news = true;
             if let kumi_multilink::endpoint::Event::SealMismatch { name, theirs } = &event {
                 self.seal_mismatch = Some(format!("{name} ({})", theirs.name()));
             }
@@ -374,7 +424,8 @@ impl Device {
             let device = self.config.name.clone();
             // Others may hold the kernel's configuration lock for a long time, so a thread does
             // this. If it cannot be started, the next interval tries again.
-            let set = move || interface::set_rto_min(&device);
+            let floor = self.config.rto_floor();
+            let set = move || interface::set_rto_min(&device, floor);
             let _ = std::thread::Builder::new().spawn(set);
         }
         if self.lane.number == 0 {

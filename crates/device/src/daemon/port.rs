@@ -3,7 +3,7 @@
 use super::coalescing::Coalescing;
 use super::reception::{self, Reception};
 use kumi_command::errln;
-use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
+use kumi_multilink::endpoint::{DirectLink, Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_multilink::wire::{self, Kind};
 use kumi_sys::datagrams::{Datagrams, RECEIVE_BYTES_MAX};
 use kumi_sys::netlink::link::Interface;
@@ -102,7 +102,12 @@ impl Port {
     }
 
     /// Returns the link's configuration for the core.
-    pub fn link_config(interface: &Interface, udp_port: u16, multicast: bool) -> LinkConfig {
+    pub fn link_config(
+        interface: &Interface,
+        udp_port: u16,
+        multicast: bool,
+        direct: Option<DirectLink>,
+    ) -> LinkConfig {
         let hello = SocketAddrV6::new(GROUP, udp_port, 0, interface.index);
         LinkConfig {
             name: interface.name.clone(),
@@ -110,6 +115,7 @@ impl Port {
             hello_to: multicast.then_some(SocketAddr::V6(hello)),
             rate_bps: kumi_sys::speed::link_speed_bps(&interface.name).unwrap_or(SPEED_UNKNOWN_BPS),
             is_rate_fixed: false,
+            direct,
         }
     }
 

@@ -8,7 +8,7 @@
 use super::sizing::{self, Sizing};
 use super::{Device, Tempo, port};
 use crate::config::Offload;
-use crate::config::{DeviceConfig, QUEUES_MAX, Queues};
+use crate::config::{DatapathChoice, DeviceConfig, QUEUES_MAX, Queues};
 use crate::control::Desk;
 use crate::tap::open_tap;
 use anyhow::anyhow;
@@ -30,6 +30,8 @@ pub(super) fn size(config: &DeviceConfig, existed: bool) -> Result<Sizing, BadIn
     let has_no_ports = config.port > u16::MAX - u16::from(QUEUES_MAX);
     let single_queue_reason = if is_single_queue {
         Some(reason.as_str())
+    } else if config.datapath == DatapathChoice::Kernel {
+        Some("the kernel carries the frames")
     } else if has_no_ports {
         Some("the port leaves too few UDP ports for more queues")
     } else {

@@ -8,8 +8,9 @@ use super::tempo::Tempo;
 use super::{Device, queues};
 use crate::check;
 use crate::config::DeviceConfig;
-use crate::config::Offload;
+use crate::config::{DatapathChoice, Offload};
 use crate::control::Desk;
+use crate::datapath::{self, Datapath};
 use crate::interface;
 use crate::key;
 use crate::run_dir::RunDir;
@@ -35,7 +36,7 @@ const QUEUE_FRAMES: u32 = 2000;
 ///
 /// # Errors
 /// The configuration does not fit the machine, or the kernel refuses a part.
-pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
+pub fn run(mut config: DeviceConfig) -> anyhow::Result<()> {
     config.check()?;
     let key = key::load(&config.key)?;
     let all = interfaces()?;
@@ -58,6 +59,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         .find(|interface| interface.name == config.name)
         .and_then(|interface| interface.mac)
         .context("the device has no MAC address")?;
+    let (mut datapath, refusal) = start_datapath(&mut config, mac);
     let (node, instance) = (node_identity(&dir, existed)?, random_u64()?);
     let host = nix::unistd::gethostname()?.to_string_lossy().into_owned();
     let mut sides = Vec::new();
@@ -88,9 +90,12 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         }
         sides.push((lane, core, ports));
     }
-    let mtu = config
-        .mtu
-        .unwrap_or((sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
+    let mtu = config.mtu.unwrap_or(match config.datapath {
+        DatapathChoice::User => (sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32,
+        // The frames are those of the links. The daemon cuts its own in two.
+        DatapathChoice::Kernel => links_mtu(&config.over)?,
+    });
+    datapath.iter_mut().for_each(|path| path.set_mtu(mtu));
     interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
     // On an existing device, the administrator may have chosen other values.
     let outcome = if existed {
@@ -102,7 +107,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         let warning = "warning: cannot shorten the intervals of neighbour discovery";
         interface::log(&config.name, &format!("{warning}: {error}"));
     }
-    if let Err(error) = interface::set_rto_min(&config.name) {
+    if let Err(error) = interface::set_rto_min(&config.name, config.rto_floor()) {
         let warning = "warning: cannot set the RTO floor of the device's routes";
         interface::log(&config.name, &format!("{warning}: {error}"));
     }
@@ -117,6 +122,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         "queues": sizing.queues,
         "udp_port": config.port,
         "core_bps": sizing.core_bps.round(),
+        "datapath_refusal": refusal,
     });
     created.keep();
     let (desk, controls) = Desk::open(&dir.socket(), taps.len())?;
@@ -147,12 +153,17 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             routes_at_ns: 0,
             reopen_at_ns: 0,
             carrier: Default::default(),
+            datapath: datapath.take(),
+            has_path_news: true,
             seal_mismatch: None,
             is_ended: false,
             config: config.clone(),
         });
     }
-    let device = queues::serve(devices, &desk)?;
+    let mut device = queues::serve(devices, &desk)?;
+    if let Some(datapath) = &mut device.datapath {
+        datapath.stop();
+    }
     device.tap.set_persistent(false)?;
     // The control socket is removed last: a caller that waits for this may start the next daemon at
     // once.
@@ -160,6 +171,47 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     dir.clear();
     interface::log(&config.name, "down");
     Ok(())
+}
+
+/// Returns the smallest MTU of these interfaces, in bytes.
+fn links_mtu(over: &[String]) -> anyhow::Result<u32> {
+    let all = interfaces()?;
+    let links = all.iter().filter(|link| over.contains(&link.name));
+    links
+        .map(|link| link.mtu)
+        .min()
+        .context("the device has no links")
+}
+
+/// Attaches the kernel's data path to a device and its links, if it is configured, in place of that
+/// of a daemon that was killed. If the kernel refuses, the daemon carries the frames. Then also
+/// returns the reason.
+fn start_datapath(config: &mut DeviceConfig, mac: [u8; 6]) -> (Option<Datapath>, Option<String>) {
+    let start = || -> anyhow::Result<Option<Datapath>> {
+        let index = interface::index(&config.name)?;
+        if config.datapath == DatapathChoice::User {
+            datapath::clean(index, &[])?;
+            return Ok(None);
+        }
+        let used = [&config.over[..], std::slice::from_ref(&config.name)].concat();
+        datapath::clean(index, &used)?;
+        let mut datapath = Datapath::start(&config.name, index, mac)?;
+        for (number, name) in config.over.iter().enumerate() {
+            datapath.add_link(number as u8, name, interface::index(name)?)?;
+        }
+        Ok(Some(datapath))
+    };
+    match start() {
+        Ok(datapath) => (datapath, None),
+        Err(error) => {
+            let _ = interface::index(&config.name).map(|index| datapath::clean(index, &[]));
+            config.datapath = DatapathChoice::User;
+            let text = format!("{error:#}");
+            let message = format!("warning: no data path in the kernel: {text}");
+            interface::log(&config.name, &message);
+            (None, Some(text))
+        }
+    }
 }
 
 /// Opens a port, with several attempts while it is in use. The port may belong to a killed daemon
@@ -199,7 +251,11 @@ fn open_port(
     if core.link(number).is_some() {
         core.remove_link(number, now_ns);
     }
-    let link = Port::link_config(interface, config.port, config.peer.is_empty());
+    let direct = match config.datapath {
+        DatapathChoice::User => None,
+        DatapathChoice::Kernel => datapath::link_addresses(interface.mac),
+    };
+    let link = Port::link_config(interface, config.port, config.peer.is_empty(), direct);
     core.add_link(number, link, now_ns);
     if let Some(link) = core.link_mut(number) {
         link.queue.segmentation = config.uses(Offload::UdpSegment);
@@ -231,6 +287,9 @@ impl Device {
             self.lane,
             now_ns,
         )?;
+        if let Some(datapath) = &mut self.datapath {
+            datapath.add_link(number, &port.name, port.index)?;
+        }
         self.ports.push(port);
         Ok(())
     }
@@ -250,6 +309,12 @@ impl Device {
             let lane = self.lane;
             let outcome = open_port(number, &name, &self.config, &mut self.core, lane, now_ns);
             if let Ok(port) = outcome {
+                if let Some(datapath) = &mut self.datapath {
+                    let outcome = datapath.add_link(number, &port.name, port.index);
+                    if let Err(error) = outcome {
+                        interface::log(&self.config.name, &format!("warning: {error}"));
+                    }
+                }
                 self.ports[index] = port;
                 interface::log(&self.config.name, &format!("{name} is in use again"));
                 if fixed_bps.is_some() {
@@ -263,6 +328,10 @@ impl Device {
         let index = self.links().find_removable(name)?;
         let port = self.ports.remove(index);
         self.core.remove_link(port.number, now_ns);
+        if let Some(datapath) = &mut self.datapath {
+            datapath.follow(&mut self.core, true, now_ns);
+            datapath.remove_link(port.number);
+        }
         self.transmit();
         Ok(())
     }

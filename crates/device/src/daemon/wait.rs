@@ -19,6 +19,9 @@ impl Device {
             let room_at_ns = self.core.frames_wait_until(start_ns).unwrap_or(start_ns);
             due_ns = due_ns.min(room_at_ns);
         }
+        if let Some(datapath) = &self.datapath {
+            due_ns = due_ns.min(datapath.due_ns());
+        }
         let spin_ns = if self.config.busy_poll {
             u64::MAX
         } else {

@@ -11,7 +11,7 @@ use kumi_device::config::{DeviceConfig, Preset};
 use kumi_device::control::{self, Request};
 use kumi_device::run_dir::RunDir;
 use kumi_device::states::{no_answer, not_running};
-use kumi_device::{config, interface, key, metrics};
+use kumi_device::{config, datapath, interface, key, metrics};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -170,6 +170,7 @@ fn down(device: &str) -> anyhow::Result<()> {
         return Err(not_running(device));
     }
     // A daemon that crashed leaves its device in place, so that connections survive a restart.
+    let _ = interface::index(device).map(|index| datapath::clean(index, &[]));
     interface::remove(device).context("cannot remove the device that a daemon left")?;
     dir.clear();
     Ok(())

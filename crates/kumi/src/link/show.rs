@@ -121,7 +121,11 @@ fn print_full(state: &Value) {
             "  peer {:<10} {} {}",
             text(peer, "name"),
             text(peer, "mac"),
-            if peer["up"] == true { "up" } else { "down" }
+            match (peer["up"] == true, peer["datapath"].as_str()) {
+                (true, Some("kernel")) => "up, carried by the kernel",
+                (true, _) => "up",
+                (false, _) => "down",
+            }
         );
         for path in items(peer, "paths") {
             outln!(
@@ -139,6 +143,15 @@ fn print_full(state: &Value) {
                 path["duplicate"],
                 path["late"],
             );
+        }
+        for path in items(peer, "paths").filter(|path| path["kernel"]["tx_bytes"] != 0) {
+            let (kernel, link) = (&path["kernel"], text(path, "link"));
+            if let (Some(sent), Some(received)) =
+                (kernel["tx_bytes"].as_u64(), kernel["rx_bytes"].as_u64())
+            {
+                let rate = rate(number(kernel, "rate_bps"));
+                outln!("    {link:<10} by the kernel: tx {sent} rx {received} bytes, rate {rate}");
+            }
         }
         let reorder = &peer["reorder"];
         outln!(
@@ -177,6 +190,15 @@ fn print_ri2n(state: &Value) {
                 path["rx_packets"],
                 path["failures"],
             );
+        }
+        for path in items(peer, "paths").filter(|path| path["kernel"]["tx_bytes"] != 0) {
+            let (kernel, link) = (&path["kernel"], text(path, "link"));
+            if let (Some(sent), Some(received)) =
+                (kernel["tx_bytes"].as_u64(), kernel["rx_bytes"].as_u64())
+            {
+                let rate = rate(number(kernel, "rate_bps"));
+                outln!("    {link:<10} by the kernel: tx {sent} rx {received} bytes, rate {rate}");
+            }
         }
         let reorder = &peer["reorder"];
         outln!(

@@ -4,7 +4,9 @@ use anyhow::bail;
 use kumi_command::background::{self, Starting};
 use kumi_command::errln;
 use kumi_command::interrupt;
-use kumi_device::config::{self, DeviceConfig, Offload, Preset, Queues, SealChoice};
+use kumi_device::config::{
+    self, DatapathChoice, DeviceConfig, Offload, Preset, Queues, SealChoice,
+};
 use kumi_device::control::{self, Request};
 use kumi_device::run_dir::RunDir;
 use kumi_device::why;
@@ -62,6 +64,10 @@ pub struct Args {
     /// Kernel features that must not be used.
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Offload>,
+    /// Carrier of the frames: the daemon (user), or programs in the kernel, on links that only the
+    /// cluster uses (kernel, with --plain).
+    #[arg(long, value_enum, default_value = "user")]
+    datapath: DatapathChoice,
     /// Waits until this many peers are reached.
     #[arg(long, value_name = "N", default_value_t = 0)]
     wait_peers: usize,
@@ -99,6 +105,7 @@ impl Args {
             busy_poll: self.busy_poll,
             queues: self.queues,
             without: self.without.clone(),
+            datapath: self.datapath,
         };
         config.check()?;
         Ok(config)

@@ -1,6 +1,7 @@
 //! Tests of the multilink device on this machine's kernel: the command itself, in a lab of its own.
 
 mod adversity;
+mod datapath;
 mod hostile;
 mod operators;
 mod restart;
@@ -38,6 +39,16 @@ impl Bench {
     }
 
     fn with_topology(test: &str, queues: &[&'static str], topology: &str) -> Self {
+        Self::start(test, queues, topology, &[])
+    }
+
+    /// Starts all devices with further options.
+    fn with_options(test: &str, hosts: usize, options: &[&str]) -> Self {
+        let queues = vec!["auto"; hosts];
+        Self::start(test, &queues, &star(hosts, 2, "500Mbit"), options)
+    }
+
+    fn start(test: &str, queues: &[&'static str], topology: &str, options: &[&str]) -> Self {
         let hosts = queues.len();
         let folder = std::env::temp_dir().join(format!("device-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -48,7 +59,7 @@ impl Bench {
         };
         bench.run("h1", &[KUMI, "link", "keygen", &bench.key("cluster")]);
         for host in 1..=hosts {
-            bench.up(host, "cluster");
+            bench.up_with(host, "cluster", options);
         }
         for host in 1..=hosts {
             bench.await_peers(&format!("h{host}"), hosts - 1);
@@ -64,11 +75,15 @@ impl Bench {
     }
 
     fn up(&self, host: usize, key: &str) {
+        self.up_with(host, key, &[]);
+    }
+
+    fn up_with(&self, host: usize, key: &str, options: &[&str]) {
         let address = format!("10.77.0.{host}/24");
         let key = self.key(key);
         let queues = self.queues[host - 1];
         let args = ["--over", "eth1,eth2", "--address", &address, "--key", &key];
-        let args = [&args[..], &["--queues", queues]].concat();
+        let args = [&args[..], &["--queues", queues], options].concat();
         let host = format!("h{host}");
         self.run(&host, &[&[KUMI, "link", "up", "kumi0"][..], &args].concat());
     }

@@ -139,6 +139,7 @@ mod tests {
             hello_to: peer.is_none().then_some(([224, 0, 0, 1], PORT).into()),
             rate_bps: 1_000_000_000,
             is_rate_fixed: false,
+            direct: None,
         };
         end.add_link(0, link, now_ns);
         (lane_address(address(node), lane.number), end)

@@ -6,6 +6,7 @@
 mod admission;
 mod backpressure;
 mod calls;
+pub mod direct;
 mod introduce;
 mod lanes;
 mod stations;
@@ -17,7 +18,9 @@ use crate::coalesce::coalesce;
 pub use crate::event::Event;
 use crate::frame::{Frame, FramePool};
 use crate::lane::Lane;
-pub use crate::link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
+pub use crate::link::{
+    BACKLOG_MAX_NS, BACKLOG_WORST_NS, DirectLink, LinkConfig, LocalLink, OVERHEAD_BYTES,
+};
 use crate::peer::{Peer, Shared};
 use crate::scatter::scatter;
 use crate::secure::{ClusterKey, Seal};
@@ -95,6 +98,10 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     counters: EndpointCounters,
     introduction: introduce::Introduction,
+    /// An offer changed since [`Endpoint::take_direct_news`].
+    has_direct_news: bool,
+    /// Counts arrived since [`Endpoint::take_direct_counts`].
+    has_direct_counts: bool,
 }
 
 macro_rules! shared {
@@ -129,6 +136,8 @@ impl Endpoint {
             events: VecDeque::new(),
             counters: EndpointCounters::default(),
             introduction,
+            has_direct_news: false,
+            has_direct_counts: false,
         }
     }
 
@@ -303,14 +312,14 @@ impl Endpoint {
         now_ns: u64,
     ) -> Result<(), Malformed> {
         let header = ControlHeader::parse(datagram)?;
-        let is_ping = header.kind == ControlKind::Ping;
+        let is_eliciting = header.kind.is_eliciting();
         let seal_key = (header.session, header.link, header.link_seq);
         let opened = self.open(
             seal_key,
             CONTROL_HEADER_BYTES,
             datagram,
             (link, from),
-            is_ping,
+            is_eliciting,
             now_ns,
         );
         let Some((number, body)) = opened else {
@@ -326,6 +335,12 @@ impl Endpoint {
             ControlKind::Goodbye => {
                 peer.handle_goodbye(shared!(self, now_ns));
                 self.renew_session_index(number);
+                Ok(())
+            }
+            ControlKind::Offer => {
+                peer.handle_ping(now_ns);
+                self.has_direct_news |= peer.handle_offer(link, &datagram[body], now_ns)?;
+                self.has_direct_counts = true;
                 Ok(())
             }
         }

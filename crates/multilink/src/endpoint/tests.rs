@@ -9,6 +9,17 @@ pub(super) fn address(side: usize, link: u8) -> SocketAddr {
 }
 
 pub(super) fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
+    endpoint_with(node, instance, now_ns, Seal::Encrypt, |_| None)
+}
+
+/// Returns an endpoint with this seal, whose kernel has these addresses on its links.
+pub(super) fn endpoint_with(
+    node: u64,
+    instance: u64,
+    now_ns: u64,
+    seal: Seal,
+    direct: impl Fn(u8) -> Option<DirectLink>,
+) -> Endpoint {
     let config = Config {
         node,
         instance,
@@ -16,13 +27,17 @@ pub(super) fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
         mac: [2, 0, 0, 0, 0, node as u8],
         lane: Lane::ONLY,
         coalesces_udp: false,
-        seal: Seal::Encrypt,
+        seal,
         key: ClusterKey::from_bytes([7; 32]),
         static_peers: Vec::new(),
     };
     let mut endpoint = Endpoint::new(config, now_ns);
     for number in 0..LINKS {
-        endpoint.add_link(number, link_config(number), now_ns);
+        let config = LinkConfig {
+            direct: direct(number),
+            ..link_config(number)
+        };
+        endpoint.add_link(number, config, now_ns);
     }
     endpoint
 }
@@ -34,6 +49,7 @@ fn link_config(number: u8) -> LinkConfig {
         hello_to: Some(SocketAddr::from(([224, 0, 0, 1], 7000))),
         rate_bps: 1_000_000_000,
         is_rate_fixed: false,
+        direct: None,
     }
 }
 
@@ -51,11 +67,11 @@ fn take_hello(end: &mut Endpoint, link: u8, now_ns: u64) -> Vec<u8> {
 }
 
 /// Two endpoints whose datagrams arrive at once, unless a wire is cut.
-struct Pair {
-    ends: [Endpoint; 2],
-    now_ns: u64,
+pub(super) struct Pair {
+    pub(super) ends: [Endpoint; 2],
+    pub(super) now_ns: u64,
     /// `cut[side][link]`: datagrams that `side` sends on `link` are lost.
-    cut: [[bool; LINKS as usize]; 2],
+    pub(super) cut: [[bool; LINKS as usize]; 2],
     /// Frames delivered at each side.
     delivered: [Vec<Vec<u8>>; 2],
     turns: u32,
@@ -63,8 +79,13 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::of([endpoint(1, 11, 0), endpoint(2, 22, 0)])
+    }
+
+    /// Returns two endpoints whose paths are up.
+    pub(super) fn of(ends: [Endpoint; 2]) -> Self {
         let mut pair = Self {
-            ends: [endpoint(1, 11, 0), endpoint(2, 22, 0)],
+            ends,
             now_ns: 0,
             cut: Default::default(),
             delivered: Default::default(),
@@ -113,7 +134,7 @@ impl Pair {
         }
     }
 
-    fn run_for(&mut self, ns: u64) {
+    pub(super) fn run_for(&mut self, ns: u64) {
         let until_ns = self.now_ns + ns;
         loop {
             self.settle();
@@ -132,6 +153,7 @@ impl Pair {
             for end in &mut self.ends {
                 if end.poll_timeout(self.now_ns) <= self.now_ns {
                     end.handle_timeout(self.now_ns);
+                    end.send_offers(self.now_ns, |_, link| u64::from(link) + 1);
                     let next_ns = end.poll_timeout(self.now_ns);
                     assert!(next_ns > self.now_ns, "what was just done is due again");
                 }

@@ -3,16 +3,20 @@
 
 mod candidates;
 mod deliver;
+mod direct;
 mod pairing;
 mod pulse;
 mod repair;
 mod reporting;
 mod send;
 
+pub use direct::Way;
+
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crate::bottleneck::Bottleneck;
+use crate::direct::Direct;
 use crate::event::Event;
 use crate::flow::FLOW_BUCKETS;
 use crate::frame::{Frame, FramePool};
@@ -205,6 +209,7 @@ impl Peer {
         (self.current, self.previous) = (None, None);
         for path in &mut self.paths {
             path.liveness.forgive();
+            path.direct = Direct::default();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Timed actions towards a peer: reports, pings, and suspicion of silent paths.
 
 use super::{Links, Peer, Shared};
-use crate::liveness::State;
+use crate::liveness::{Pace, State};
 use crate::wire::{CONTROL_HEADER_BYTES, ControlKind};
 
 /// Interval of pings on a path in use that carries nothing, in ns. A new path is pinged twice as
@@ -106,14 +106,19 @@ impl Peer {
             return;
         };
         let (sent_at_ns, rtt_ns) = (open.queued_at_ns, path.rtt.smoothed_ns());
+        let (pace, overtake_ns) = match path.direct.is_used(shared.now_ns) {
+            true => (Pace::Quick, OVERTAKE_NS / 2),
+            false => (Pace::Usual, OVERTAKE_NS),
+        };
         let overtaken = self.paths.iter().enumerate().any(|(index, path)| {
             let slower_ns = rtt_ns.saturating_sub(path.rtt.smoothed_ns());
             index != usize::from(link)
-                && path.newest_acked_sent_ns > sent_at_ns + OVERTAKE_NS + slower_ns
+                && path.newest_acked_sent_ns > sent_at_ns + overtake_ns + slower_ns
         });
         let silent_ns = shared.now_ns.saturating_sub(sent_at_ns);
         let liveness = &mut self.paths[usize::from(link)].liveness;
-        if let Some(change) = liveness.handle_silence(shared.now_ns, silent_ns, rtt_ns, overtaken) {
+        let change = liveness.handle_silence(shared.now_ns, silent_ns, rtt_ns, overtaken, pace);
+        if let Some(change) = change {
             self.apply(link, change, shared);
         }
     }
@@ -161,12 +166,15 @@ impl Peer {
             .filter(|link| can_send(links, *link))
             .filter_map(|link| self.ping_due_ns(link))
             .min();
+        let offers = (0..self.paths.len())
+            .filter_map(|link| self.offer_due_ns(link, links))
+            .min();
         let is_open = self.paths.iter().any(|path| {
             matches!(path.liveness.state(), State::Up | State::Suspect)
                 && path.ledger.oldest_open().is_some()
         });
         let check = is_open.then_some(self.silence_checked_ns + CHECK_NS);
-        [held, self.report_due_ns, pings, check]
+        [held, self.report_due_ns, pings, offers, check]
             .into_iter()
             .flatten()
             .min()

@@ -178,7 +178,7 @@ impl Peer {
         };
         if local.queue.is_full() {
             // The kernel accepts no datagrams. The next ping is due as if this one had been sent.
-            if kind == ControlKind::Ping {
+            if kind.is_eliciting() {
                 path.eliciting_at_ns = shared.now_ns;
                 path.pinged_at_ns = shared.now_ns;
             }
@@ -201,7 +201,7 @@ impl Peer {
         local.note_queued(shared.now_ns, bytes + OVERHEAD_BYTES);
         path.counters.tx_packets += 1;
         path.counters.tx_bytes += (bytes + OVERHEAD_BYTES) as u64;
-        let eliciting = kind == ControlKind::Ping;
+        let eliciting = kind.is_eliciting();
         if eliciting {
             path.eliciting_at_ns = shared.now_ns;
             path.pinged_at_ns = shared.now_ns;

@@ -9,6 +9,7 @@ mod cookie;
 mod cursor;
 mod data;
 mod hello;
+mod offer;
 mod ping;
 mod report;
 
@@ -16,6 +17,7 @@ pub use cookie::{COOKIE_BYTES, CookieReply};
 pub use cursor::{Reader, Short};
 pub use data::{DATA_HEADER_BYTES, DataHeader, UNIT_INDEX_MAX, flag};
 pub use hello::{Hello, NAME_BYTES_MAX, Params};
+pub use offer::{Addresses, Counts, Mac, OFFER_BYTES, Offer};
 pub use ping::{CONTROL_HEADER_BYTES, ControlHeader, ControlKind};
 pub use report::{LinkReport, Missing, REPORT_MISSING_MAX, Report};
 
@@ -34,7 +36,7 @@ pub const TAG_BYTES: usize = 16;
 pub enum Kind {
     /// One unit of a frame.
     Data = 1,
-    /// A report, a ping or a goodbye within a session.
+    /// A report, a ping, a goodbye or an offer within a session.
     Control = 2,
     /// Multicast introduction on a LAN.
     Hello = 3,

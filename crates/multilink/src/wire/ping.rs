@@ -30,6 +30,15 @@ pub enum ControlKind {
     /// The sender's instance ends. A receiver whose version does not know the kind drops it as
     /// malformed.
     Goodbye = 3,
+    /// A [`super::Offer`]. A receiver whose version does not know the kind drops it as malformed.
+    Offer = 4,
+}
+
+impl ControlKind {
+    /// Returns whether the receiver reports the message at once.
+    pub fn is_eliciting(self) -> bool {
+        matches!(self, Self::Ping | Self::Offer)
+    }
 }
 
 /// Header of a control message.
@@ -66,6 +75,7 @@ impl ControlHeader {
             1 => ControlKind::Ping,
             2 => ControlKind::Report,
             3 => ControlKind::Goodbye,
+            4 => ControlKind::Offer,
             _ => return Err(Malformed::Field("control kind")),
         };
         Ok(Self {
@@ -99,7 +109,7 @@ mod tests {
             ..header
         };
         assert_eq!(ControlHeader::parse(&bytes), Ok(goodbye));
-        bytes[1] = 0x14;
+        bytes[1] = 0x15;
         assert_eq!(
             ControlHeader::parse(&bytes),
             Err(Malformed::Field("control kind"))

@@ -233,6 +233,7 @@ impl Station {
             ))),
             rate_bps: self.nics[nic].claimed_bps,
             is_rate_fixed: false,
+            direct: None,
         };
         let clock_ns = self.clock_ns(now_ns);
         self.core.add_link(nic as u8, config, clock_ns);

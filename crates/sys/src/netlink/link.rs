@@ -95,6 +95,12 @@ pub fn set_gso_max_bytes(interface_index: u32, gso_max_bytes: u32) -> io::Result
     set(interface_index, LinkFlags::empty(), size)
 }
 
+/// Sets the most segments of a burst that TCP hands to an interface.
+pub fn set_gso_max_segments(interface_index: u32, segments: u32) -> io::Result<()> {
+    let most = vec![LinkAttribute::GsoMaxSegs(segments)];
+    set(interface_index, LinkFlags::empty(), most)
+}
+
 /// Sets an interface up.
 pub fn set_up(interface_index: u32) -> io::Result<()> {
     set(interface_index, LinkFlags::Up, Vec::new())

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Values of the maps by which the daemon of a multilink device and its programs talk. crates/device
+ * has the same structures in Rust (datapath/intf.rs). All are in the host's byte order.
+ */
+#ifndef KUMI_MULTILINK_INTF_H
+#define KUMI_MULTILINK_INTF_H
+
+#include <linux/types.h>
+
+#define KUMI_LINKS_MAX 16
+#define KUMI_PEERS_MAX 1024
+
+/* A MAC address as a key. */
+struct kumi_mac {
+	__u8 bytes[6];
+	__u16 zero;
+};
+
+/* MAC addresses of a frame on a link to a peer. */
+struct kumi_way {
+	__u8 to[6];
+	__u8 from[6];
+};
+
+/* A peer, by the MAC address of its device. */
+struct kumi_peer {
+	/* Bit n is set if link n may carry frames to the peer. */
+	__u32 links;
+	/* Number of the peer, for `frames`, `paths` and `counts`. */
+	__u32 number;
+	struct kumi_way ways[KUMI_LINKS_MAX];
+};
+
+/* A sender, by the source address of its frames on a link (its alias there). */
+struct kumi_sender {
+	/* Number of the local link. */
+	__u32 link;
+	/* Number of the peer. */
+	__u32 number;
+	/* MAC address of its device. */
+	__u8 mac[6];
+	__u16 zero;
+};
+
+/* A link, by number. */
+struct kumi_link {
+	/* Interface, 0 for none. */
+	__u32 index;
+	__u32 zero;
+	/* Time that a byte takes, in picoseconds. */
+	__u64 ps_per_byte;
+};
+
+/* What the programs know of a link, by number. */
+struct kumi_load {
+	/* Time at which the link has sent all that it was given, in ns of CLOCK_MONOTONIC. */
+	__u64 free_at_ns;
+};
+
+/* What the daemon knows of a path: peer and link, by `number * KUMI_LINKS_MAX + link`. */
+struct kumi_path {
+	/* Time that a byte takes on the whole way, in picoseconds. */
+	__u64 ps_per_byte;
+	/* Time that a frame takes besides its length, in nanoseconds. */
+	__u64 latency_ns;
+	/* Bytes sent that had left the path at `left_at_ns`: arrived or lost. */
+	__u64 left_bytes;
+	__u64 left_at_ns;
+};
+
+/* Bytes on a path, as on the wire. */
+struct kumi_count {
+	__u64 sent_bytes;
+	__u64 received_bytes;
+};
+
+/* The device itself. */
+struct kumi_device {
+	__u32 index;
+	__u8 mac[6];
+	__u16 zero;
+};
+
+#endif

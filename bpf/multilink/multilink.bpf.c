@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Data path of a multilink device in the kernel, for peers on trusted links.
+ *
+ *   kumi0 egress ─► destination in `peers`? ─► link of the earliest arrival ─► MACs of the way
+ *   link ingress ─► source in `senders`?    ─► MACs of the devices ─► kumi0 ingress
+ *
+ * A frame has no header of ours: its MAC addresses tell whose it is. The source address on a link
+ * is an alias, a random address that only the two daemons know. Every other frame goes its usual
+ * way: broadcasts, and frames to other peers, to the daemon; the link's own frames to the kernel.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "intf.h"
+
+#define MACS_BYTES 12
+/* skb->pkt_type of a frame that is for another host: PACKET_OTHERHOST of linux/if_packet.h. */
+#define FOR_ANOTHER_HOST 3
+/* Bytes of a frame on the wire that are not in memory: preamble, check sequence and gap. */
+#define WIRE_BYTES 24
+/* Bytes of headers of a segment that is not understood: Ethernet, IPv4 and TCP with timestamps. */
+#define SEGMENT_BYTES 66
+#define ETHERNET_BYTES 14
+#define IPV6_BYTES 40
+#define UDP_BYTES 8
+#define PROTOCOL_TCP 6
+#define PS_PER_NS 1000
+/* Parts of a value of `frames`. */
+#define TURN_SHIFT 32
+#define FRAMES_MASK 0xffffffffULL
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, KUMI_PEERS_MAX);
+	__type(key, struct kumi_mac);
+	__type(value, struct kumi_peer);
+} peers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, KUMI_PEERS_MAX *KUMI_LINKS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct kumi_mac);
+	__type(value, struct kumi_sender);
+} senders SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KUMI_LINKS_MAX);
+	__type(key, __u32);
+	__type(value, struct kumi_link);
+} links SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KUMI_LINKS_MAX);
+	__type(key, __u32);
+	__type(value, struct kumi_load);
+} loads SEC(".maps");
+
+/*
+ * Frames to and from each peer, by number: a change shows that it is in use. The upper half is the
+ * link whose turn is next.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KUMI_PEERS_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} frames SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KUMI_PEERS_MAX *KUMI_LINKS_MAX);
+	__type(key, __u32);
+	__type(value, struct kumi_path);
+} paths SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KUMI_PEERS_MAX *KUMI_LINKS_MAX);
+	__type(key, __u32);
+	__type(value, struct kumi_count);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kumi_device);
+} device SEC(".maps");
+
+static __always_inline int is_other(const __u8 *mac, const __u8 *than)
+{
+	int difference = 0;
+
+	for (int at = 0; at < 6; at++)
+		difference |= mac[at] ^ than[at];
+	return difference;
+}
+
+static __always_inline __u32 segments_of(struct __sk_buff *skb)
+{
+	return skb->gso_segs ? skb->gso_segs : 1;
+}
+
+/* Returns the bytes of headers of a burst's segments. */
+static __always_inline __u32 headers_of(struct __sk_buff *skb)
+{
+	__u8 first, protocol, offset;
+	__u32 transport;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &first, 1) ||
+		    bpf_skb_load_bytes(skb, ETHERNET_BYTES + 9, &protocol, 1))
+			return SEGMENT_BYTES;
+		transport = ETHERNET_BYTES + (first & 15) * 4;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 6, &protocol, 1))
+			return SEGMENT_BYTES;
+		transport = ETHERNET_BYTES + IPV6_BYTES;
+	} else {
+		return SEGMENT_BYTES;
+	}
+	if (protocol != PROTOCOL_TCP)
+		return transport + UDP_BYTES;
+	if (bpf_skb_load_bytes(skb, transport + 12, &offset, 1))
+		return SEGMENT_BYTES;
+	return transport + (offset >> 4) * 4;
+}
+
+/*
+ * Returns the bytes that a frame or burst takes on the wire. Both ends count alike, however their
+ * bursts are cut, because the daemons compare the counts.
+ */
+static __always_inline __u64 wire_bytes(struct __sk_buff *skb)
+{
+	__u32 segments = segments_of(skb);
+
+	if (segments == 1)
+		return skb->len + WIRE_BYTES;
+	return skb->len + segments * WIRE_BYTES + (segments - 1) * headers_of(skb);
+}
+
+static __always_inline struct kumi_path *path_of(const struct kumi_peer *peer, __u32 link)
+{
+	__u32 key = peer->number * KUMI_LINKS_MAX + link;
+
+	return bpf_map_lookup_elem(&paths, &key);
+}
+
+static __always_inline struct kumi_count *count_of(__u32 peer, __u32 link)
+{
+	__u32 key = peer * KUMI_LINKS_MAX + link;
+
+	return bpf_map_lookup_elem(&counts, &key);
+}
+
+/* Returns the time at which the path has carried all that was sent on it, as far as it is known. */
+static __always_inline __u64 path_free_at(const struct kumi_path *path, const struct kumi_count *count)
+{
+	__u64 sent = count->sent_bytes, left = path->left_bytes;
+
+	return path->left_at_ns + (sent > left ? sent - left : 0) * path->ps_per_byte / PS_PER_NS;
+}
+
+/*
+ * Returns the link of a peer on which the frame arrives first:
+ *
+ *   max(now, link's free_at, path's free_at) + bytes * ps_per_byte + latency
+ *
+ * The link's time follows from all that this host sent on it, and from its rate. The path's follows
+ * from what the peer received. So a rate that is wrong, and traffic of others, show in it.
+ *
+ * A link is better than another only if the frame arrives earlier by half of its own time. Among
+ * equal ones it is that in turn after `first`.
+ */
+static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64 now, __u32 first)
+{
+	__u64 best_ns = ~0ULL;
+	__u32 best = KUMI_LINKS_MAX;
+
+	for (__u32 turn = 0; turn < KUMI_LINKS_MAX; turn++) {
+		__u32 number = (first + turn) & (KUMI_LINKS_MAX - 1);
+		__u32 key = number;
+		struct kumi_count *count;
+		struct kumi_link *link;
+		struct kumi_load *load;
+		struct kumi_path *path;
+		__u64 at_ns, free_at_ns, own_ns;
+
+		if (!(peer->links >> number & 1))
+			continue;
+		link = bpf_map_lookup_elem(&links, &key);
+		load = bpf_map_lookup_elem(&loads, &key);
+		path = path_of(peer, number);
+		count = count_of(peer->number, number);
+		if (!link || !load || !path || !count || !link->index)
+			continue;
+		at_ns = load->free_at_ns > now ? load->free_at_ns : now;
+		free_at_ns = path_free_at(path, count);
+		if (free_at_ns > at_ns)
+			at_ns = free_at_ns;
+		own_ns = bytes * path->ps_per_byte / PS_PER_NS;
+		at_ns += own_ns + path->latency_ns;
+		if (at_ns + own_ns / 2 < best_ns) {
+			best_ns = at_ns;
+			best = number;
+		}
+	}
+	return best;
+}
+
+SEC("tc")
+int kumi_egress(struct __sk_buff *skb)
+{
+	struct kumi_mac to = {};
+	struct kumi_way macs;
+	struct kumi_device *own;
+	struct kumi_peer *peer;
+	struct kumi_link *link;
+	struct kumi_load *load;
+	struct kumi_count *count;
+	struct kumi_way way;
+	__u64 now, bytes, free_at, *uses;
+	__u32 number, at, zero = 0;
+
+	if (bpf_skb_load_bytes(skb, 0, &macs, MACS_BYTES))
+		return TC_ACT_UNSPEC;
+	__builtin_memcpy(to.bytes, macs.to, sizeof(to.bytes));
+	peer = bpf_map_lookup_elem(&peers, &to);
+	own = bpf_map_lookup_elem(&device, &zero);
+	/* The receiver restores the device as the source, so no machine behind it may be that. */
+	if (!peer || !own || is_other(macs.from, own->mac))
+		return TC_ACT_UNSPEC;
+	now = bpf_ktime_get_ns();
+	bytes = wire_bytes(skb);
+	uses = bpf_map_lookup_elem(&frames, &peer->number);
+	if (!uses)
+		return TC_ACT_UNSPEC;
+	/* Bursts take turns. A single frame takes the first link, so that short messages stay on one. */
+	number = earliest(peer, bytes, now, segments_of(skb) > 1 ? *uses >> TURN_SHIFT : 0);
+	link = bpf_map_lookup_elem(&links, &number);
+	load = bpf_map_lookup_elem(&loads, &number);
+	if (number >= KUMI_LINKS_MAX || !link || !load)
+		return TC_ACT_UNSPEC;
+	free_at = load->free_at_ns;
+	/* Of two processors that give the link a frame at once, one may be forgotten. */
+	__sync_val_compare_and_swap(&load->free_at_ns, free_at,
+				    (free_at > now ? free_at : now) + bytes * link->ps_per_byte / PS_PER_NS);
+	count = count_of(peer->number, number);
+	if (count)
+		__sync_fetch_and_add(&count->sent_bytes, bytes);
+	*uses = (__u64)(number + 1) << TURN_SHIFT | ((*uses + 1) & FRAMES_MASK);
+	at = number;
+	/* The verifier does not follow the copy of `number` whose address the helpers take. */
+	asm volatile("" : "+r"(at));
+	if (at >= KUMI_LINKS_MAX)
+		return TC_ACT_SHOT;
+	way = peer->ways[at];
+	if (bpf_skb_store_bytes(skb, 0, &way, MACS_BYTES, 0))
+		return TC_ACT_SHOT;
+	return bpf_redirect(link->index, 0);
+}
+
+SEC("tc")
+int link_ingress(struct __sk_buff *skb)
+{
+	struct kumi_mac from = {};
+	struct kumi_sender *sender;
+	struct kumi_count *count;
+	struct kumi_device *own;
+	struct kumi_way macs;
+	__u64 bytes, *uses;
+	__u32 zero = 0;
+
+	if (skb->pkt_type == FOR_ANOTHER_HOST ||
+	    bpf_skb_load_bytes(skb, sizeof(from.bytes), from.bytes, sizeof(from.bytes)))
+		return TC_ACT_UNSPEC;
+	sender = bpf_map_lookup_elem(&senders, &from);
+	if (!sender)
+		return TC_ACT_UNSPEC;
+	own = bpf_map_lookup_elem(&device, &zero);
+	if (!own)
+		return TC_ACT_UNSPEC;
+	bytes = wire_bytes(skb);
+	count = count_of(sender->number, sender->link);
+	if (count)
+		__sync_fetch_and_add(&count->received_bytes, bytes);
+	uses = bpf_map_lookup_elem(&frames, &sender->number);
+	if (uses)
+		__sync_fetch_and_add(uses, 1);
+	__builtin_memcpy(macs.to, own->mac, sizeof(macs.to));
+	__builtin_memcpy(macs.from, sender->mac, sizeof(macs.from));
+	if (bpf_skb_store_bytes(skb, 0, &macs, MACS_BYTES, 0))
+		return TC_ACT_SHOT;
+	return bpf_redirect(own->index, BPF_F_INGRESS);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

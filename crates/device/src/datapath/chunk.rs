@@ -1,0 +1,89 @@
+//! Length of the bursts that the kernel hands to the device.
+//!
+//! A burst goes to one link as a whole, so its length is the grain of the striping. A short one
+//! costs processor time, and re-orders more often. A long one on a slow link is overtaken by those
+//! on the others for longer, and the slow link is used less. Half a millisecond of the slowest path
+//! gave the most on two links of 1 Gb/s, and on 400 and 100 Mb/s (`docs/perf-log.md`, 2026-11-28).
+
+use kumi_sys::netlink::link;
+use std::io;
+
+/// Time that a burst takes on the slowest path, in seconds.
+const BURST_S: f64 = 0.5e-3;
+/// Bytes of a full segment on the wire besides the MTU.
+const SEGMENT_BYTES: u32 = 38;
+/// Shortest and longest burst, in segments. The longest one has 64 KB.
+const SEGMENTS: std::ops::RangeInclusive<u32> = 2..=44;
+/// Least time between two changes, in ns.
+const CHANGE_NS: u64 = 1_000_000_000;
+
+/// Length of the bursts.
+#[derive(Debug)]
+pub struct Chunk {
+    segment_bits: f64,
+    /// Most segments of a burst, as set; 0 before.
+    segments: u32,
+    changed_at_ns: u64,
+}
+
+impl Chunk {
+    /// Returns the chunk of a device with this MTU in bytes. No length is set yet.
+    pub fn new(mtu: u32) -> Self {
+        Self {
+            segment_bits: f64::from(mtu + SEGMENT_BYTES) * 8.0,
+            segments: 0,
+            changed_at_ns: 0,
+        }
+    }
+
+    /// Sets the length of the bursts of the device at the interface `index` by the rate of the
+    /// slowest path.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn follow(&mut self, index: u32, rate_bps: f64, now_ns: u64) -> io::Result<()> {
+        let Some(segments) = self.next(rate_bps, now_ns) else {
+            return Ok(());
+        };
+        link::set_gso_max_segments(index, segments)?;
+        // Connections learn it when they look up their route again.
+        std::fs::write("/proc/sys/net/ipv4/route/flush", "1")
+    }
+
+    /// Returns the segments of a burst if they change.
+    fn next(&mut self, rate_bps: f64, now_ns: u64) -> Option<u32> {
+        let wanted = (rate_bps * BURST_S / self.segment_bits) as u32;
+        let wanted = wanted.clamp(*SEGMENTS.start(), *SEGMENTS.end());
+        let is_late = self.segments != 0 && now_ns < self.changed_at_ns + CHANGE_NS;
+        // A quarter more or less is not worth a change.
+        if is_late || wanted.abs_diff(self.segments) * 4 <= self.segments {
+            return None;
+        }
+        (self.segments, self.changed_at_ns) = (wanted, now_ns);
+        Some(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn chunk__slower_path__has_shorter_bursts() {
+        let mut chunk = Chunk::new(1500);
+        assert_eq!(chunk.next(10e9, S), Some(44));
+        assert_eq!(chunk.next(0.95e9, 3 * S), None, "almost the same");
+        assert_eq!(chunk.next(100e6, 5 * S), Some(4));
+        assert_eq!(chunk.next(1e3, 7 * S), Some(2));
+    }
+
+    #[test]
+    fn chunk__rates_that_vary__change_it_once_a_second() {
+        let mut chunk = Chunk::new(1500);
+        assert_eq!(chunk.next(10e9, S), Some(44));
+        assert_eq!(chunk.next(1e8, S + 1), None);
+        assert_eq!(chunk.next(1e8, 2 * S + 1), Some(4));
+    }
+}

@@ -1,0 +1,339 @@
+//! Bytes that leave a path, from the peer's counts: how far it is behind, and how fast it is.
+//!
+//! ```text
+//! sent  ──── waits and travels ────  received + offset
+//!
+//! offset: bytes lost, and bytes that one side counted before the other
+//! ```
+//!
+//! Each offer has `marker`, the bytes that were sent before the last offer of this side that
+//! arrived, and `received`, which was read at that moment. What was sent before the marker is no
+//! longer on the way, and no more than what was sent has arrived:
+//!
+//! ```text
+//! marker - received  <=  offset  <=  sent - received
+//! ```
+//!
+//! The rate of a path is the third highest of the rates at which bytes arrived in the last
+//! [`RATES`] intervals of 4 ms. One or two may be too high, because buckets and interrupts compress
+//! bursts. It counts once bytes had to wait: until then it shows what was sent, and no limit. Bytes
+//! wait if more than [`WAITING_BYTES`] are on the way, besides those that arrive in the time that
+//! the answer takes. Before, and when none has waited for a second, the rate is that of the link.
+
+use kumi_multilink::wire::Counts;
+use std::collections::VecDeque;
+
+/// Rates that are compared: a quarter of a second of traffic.
+const RATES: usize = 64;
+/// Position of the one that counts, from the highest.
+const RATE_POSITION: usize = 2;
+/// Least time and bytes of a rate. The daemons' times are right to about 0.1 ms.
+const RATE_NS: u64 = 3_500_000;
+const RATE_BYTES: u64 = 16_384;
+/// Answers of the last 64 that must find bytes waiting, before the rates count.
+const WAITING_LEAST: u32 = 6;
+/// Bytes on the way that a message in flight has hardly, and a burst has.
+const WAITING_BYTES: f64 = 16_384.0;
+/// Time without waiting bytes after which the link's rate counts again, in ns.
+const FORGET_NS: u64 = 1_000_000_000;
+/// Time between two answers above which they say nothing of the time between them, in ns.
+const APART_NS: u64 = 10_000_000;
+/// Time over which the shortest delay of offers is kept, in ns. Clocks drift by 0.1 ms in it.
+const DELAY_NS: u64 = 1_000_000_000;
+
+/// State of one path.
+#[derive(Debug, Default)]
+pub struct Drain {
+    /// `sent - received` while nothing is on the way.
+    offset: i64,
+    /// Counts at the start of the present interval.
+    start: Option<Counts>,
+    /// Rates of the last intervals, in bit/s.
+    rates_bps: VecDeque<f64>,
+    /// Last answers, as bits: 1 if bytes waited.
+    answers: u64,
+    /// Time at which enough had waited that the rates count.
+    shown_at_ns: u64,
+    /// Rate at which bytes arrived in the last interval, with the time.
+    latest: (f64, u64),
+    delay: Delay,
+}
+
+/// State of a path by the peer's counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Drained {
+    /// Bytes of those sent that had arrived or were lost.
+    pub left_bytes: u64,
+    /// Time at which they had, in ns.
+    pub at_ns: u64,
+    /// Rate of the path, in bit/s.
+    pub rate_bps: f64,
+}
+
+impl Drain {
+    /// Evaluates counts of the peer that arrive at `now_ns`, after `sent` bytes were sent, over a
+    /// link of `link_bps`. `travel_ns` is the time that an offer takes at least.
+    pub fn note(
+        &mut self,
+        counts: Counts,
+        sent: u64,
+        link_bps: f64,
+        (now_ns, travel_ns): (u64, u64),
+    ) -> Drained {
+        let least = counts.marker.wrapping_sub(counts.received) as i64;
+        let most = sent.wrapping_sub(counts.received) as i64;
+        self.offset = self.offset.max(least).min(most);
+        let left_bytes = counts.received.wrapping_add_signed(self.offset).min(sent);
+        let age_ns = self.delay.excess_ns(now_ns, counts.at_ns) + travel_ns;
+        self.measure(counts, sent - left_bytes, (now_ns, age_ns));
+        Drained {
+            left_bytes,
+            at_ns: now_ns.saturating_sub(age_ns),
+            rate_bps: self.rate_bps(link_bps, now_ns),
+        }
+    }
+
+    /// Measures the rate of the path, while `waiting_bytes` are on the way.
+    fn measure(&mut self, counts: Counts, waiting_bytes: u64, (now_ns, age_ns): (u64, u64)) {
+        let start = *self.start.get_or_insert(counts);
+        let span_ns = counts.at_ns.wrapping_sub(start.at_ns);
+        // A peer that restarted counts from 0, on another clock.
+        if counts.received < start.received || span_ns > APART_NS {
+            self.start = Some(counts);
+            return;
+        }
+        let arriving_bytes = self.latest_bps(now_ns) * age_ns as f64 / 8e9;
+        let is_waiting = waiting_bytes as f64 > arriving_bytes + WAITING_BYTES;
+        self.answers = self.answers << 1 | u64::from(is_waiting);
+        if is_waiting && self.answers.count_ones() >= WAITING_LEAST {
+            self.shown_at_ns = now_ns;
+        }
+        if span_ns < RATE_NS {
+            return;
+        }
+        self.start = Some(counts);
+        let arrived_bytes = counts.received - start.received;
+        let rate_bps = arrived_bytes as f64 * 8e9 / span_ns as f64;
+        self.latest = (rate_bps, now_ns);
+        if arrived_bytes >= RATE_BYTES {
+            self.rates_bps.truncate(RATES - 1);
+            self.rates_bps.push_front(rate_bps);
+        }
+    }
+
+    /// Forgets the rates that the path showed.
+    pub fn forget_rates(&mut self) {
+        self.rates_bps.clear();
+        (self.answers, self.shown_at_ns) = (0, 0);
+    }
+
+    /// Returns the rate of the path over a link of `link_bps`.
+    fn rate_bps(&self, link_bps: f64, now_ns: u64) -> f64 {
+        match now_ns < self.shown_at_ns + FORGET_NS {
+            true => self.shown_bps(link_bps),
+            false => link_bps,
+        }
+    }
+
+    /// Returns the rate that the path showed last, or that of its link.
+    pub fn shown_bps(&self, link_bps: f64) -> f64 {
+        self.measured_bps().unwrap_or(link_bps)
+    }
+
+    /// Returns the rate that the path showed last.
+    pub fn measured_bps(&self) -> Option<f64> {
+        let mut rates_bps: Vec<f64> = self.rates_bps.iter().copied().collect();
+        rates_bps.sort_unstable_by(|one, other| other.total_cmp(one));
+        let rate_bps = rates_bps.get(RATE_POSITION).copied();
+        rate_bps.filter(|_| self.shown_at_ns > 0)
+    }
+
+    /// Returns the rate at which bytes arrived lately.
+    pub fn latest_bps(&self, now_ns: u64) -> f64 {
+        let (rate_bps, at_ns) = self.latest;
+        match now_ns < at_ns + FORGET_NS / 10 {
+            true => rate_bps,
+            false => 0.0,
+        }
+    }
+}
+
+/// Shortest time between two clocks' readings, of the last one to two [`DELAY_NS`].
+#[derive(Debug)]
+struct Delay {
+    since_ns: u64,
+    before_ns: i64,
+    least_ns: i64,
+}
+
+impl Default for Delay {
+    fn default() -> Self {
+        Self {
+            since_ns: 0,
+            before_ns: i64::MAX,
+            least_ns: i64::MAX,
+        }
+    }
+}
+
+impl Delay {
+    /// Returns by how much a message took longer than the quickest one, at most [`DELAY_NS`].
+    fn excess_ns(&mut self, now_ns: u64, sent_at_ns: u64) -> u64 {
+        let delay_ns = now_ns.wrapping_sub(sent_at_ns) as i64;
+        if now_ns >= self.since_ns + DELAY_NS {
+            self.since_ns = now_ns;
+            self.before_ns = std::mem::replace(&mut self.least_ns, delay_ns);
+        }
+        self.least_ns = self.least_ns.min(delay_ns);
+        let least_ns = self.least_ns.min(self.before_ns);
+        let excess_ns = delay_ns.wrapping_sub(least_ns).max(0).unsigned_abs();
+        excess_ns.min(DELAY_NS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Time of a step of [`run`], in ns, and steps between two offers.
+    const STEP_NS: u64 = 100_000;
+    const OFFER_STEPS: u64 = 20;
+
+    /// Offers `offered_bps` to a path that carries `bps` and loses a packet of 1500 bytes in each
+    /// step of `lossy`, for this time. Returns for each offer by how much the drain is wrong about
+    /// the bytes that left the path.
+    fn run(
+        drain: &mut Drain,
+        (bps, offered_bps): (u64, u64),
+        lossy: std::ops::Range<u64>,
+        time_ns: u64,
+    ) -> Vec<i64> {
+        let step_bytes = |bps: u64| bps / 8 * STEP_NS / 1_000_000_000;
+        let (mut sent, mut left, mut lost) = (0, 0, 0);
+        let mut markers = VecDeque::new();
+        let mut errors = Vec::new();
+        for step in 0..time_ns / STEP_NS {
+            if step % OFFER_STEPS == 0 {
+                markers.push_back(sent);
+            }
+            sent += step_bytes(offered_bps);
+            left += step_bytes(bps).min(sent - left);
+            lost += if lossy.contains(&step) { 1500 } else { 0 };
+            while let Some(marker) = markers.pop_front_if(|marker| *marker < left) {
+                let counts = Counts {
+                    sent: 0,
+                    received: left - lost,
+                    marker,
+                    at_ns: 77 * MS + step * STEP_NS,
+                };
+                let drained = drain.note(counts, sent, 1e9, (step * STEP_NS, 0));
+                errors.push(drained.left_bytes as i64 - left as i64);
+            }
+        }
+        errors
+    }
+
+    #[test]
+    fn drain__path_slower_than_its_link__has_the_rate_at_which_bytes_arrive() {
+        let mut drain = Drain::default();
+        run(&mut drain, (400_000_000, 600_000_000), 0..0, 200 * MS);
+        let rate_bps = drain.rate_bps(1e9, 200 * MS);
+        assert!((rate_bps - 4e8).abs() < 2e7, "{rate_bps}");
+        assert_eq!(drain.rate_bps(1e9, 3_000 * MS), 1e9, "it is forgotten");
+    }
+
+    #[test]
+    fn drain__path_that_is_not_full__keeps_the_rate_of_its_link() {
+        let mut drain = Drain::default();
+        run(&mut drain, (900_000_000, 300_000_000), 0..0, 200 * MS);
+        assert_eq!(drain.rate_bps(1e9, 200 * MS), 1e9);
+    }
+
+    #[test]
+    fn drain__messages_with_pauses__show_the_rate_of_the_path() {
+        // Each 20 ms a message leaves, for 10 ms of the path. Offers come every 2.1 ms.
+        let (mut drain, rate_bps) = (Drain::default(), 1e9);
+        let message_bytes = 1_250_000_u64;
+        let arrived = |ns: u64| {
+            let into = (ns % (20 * MS)) as f64 * rate_bps / 8e9;
+            ns / (20 * MS) * message_bytes + (into as u64).min(message_bytes)
+        };
+        for offer in 1..100_u64 {
+            let now_ns = offer * 2_100_000;
+            let sent = (now_ns / (20 * MS) + 1) * message_bytes;
+            let counts = Counts {
+                sent: 0,
+                received: arrived(now_ns),
+                marker: 0,
+                at_ns: now_ns,
+            };
+            drain.note(counts, sent, 1e10, (now_ns, 0));
+        }
+        let shown_bps = drain.rate_bps(1e10, 210 * MS);
+        assert!((shown_bps - 1e9).abs() < 1e7, "{shown_bps}");
+    }
+
+    #[test]
+    fn drain__bytes_lost__do_not_wait() {
+        let mut drain = Drain::default();
+        let errors = run(&mut drain, (900_000_000, 300_000_000), 500..1500, 200 * MS);
+        // Each offer comes after the frames of a step that it does not count.
+        let worst = errors.iter().map(|error| error.abs()).max();
+        assert!(worst < Some(3750 + 20 * 1500), "{worst:?}");
+        assert!(errors.last().unwrap().abs() <= 3750, "{errors:?}");
+    }
+
+    #[test]
+    fn drain__either_side_counts_from_0_again__follows() {
+        let mut drain = Drain::default();
+        let mut note = |received, marker, sent, at: u64| {
+            let counts = Counts {
+                sent: 0,
+                received,
+                marker,
+                at_ns: at * MS,
+            };
+            drain.note(counts, sent, 1e9, (at * MS, 0)).left_bytes
+        };
+        assert_eq!(note(1000, 1000, 1000, 2), 1000);
+        // The peer restarted: 500 bytes are on the way.
+        assert_eq!(note(0, 1000, 1500, 4), 1000);
+        assert_eq!(note(500, 1500, 1500, 6), 1500);
+        // This side restarted.
+        assert_eq!(note(700, 0, 200, 8), 200);
+        assert_eq!(note(700, 200, 900, 10), 200);
+    }
+
+    #[test]
+    fn drain__counts_of_a_mad_peer__do_no_harm() {
+        let mut drain = Drain::default();
+        for (received, marker, at_ns) in
+            [(u64::MAX, 0, 0), (0, u64::MAX, u64::MAX), (1 << 63, 5, 9)]
+        {
+            let counts = Counts {
+                sent: 0,
+                received,
+                marker,
+                at_ns,
+            };
+            let drained = drain.note(counts, 1000, 1e9, (5 * MS, 0));
+            assert!(drained.left_bytes <= 1000 && drained.rate_bps.is_finite());
+        }
+    }
+
+    #[test]
+    fn drain__offer_that_took_longer__is_older() {
+        let mut drain = Drain::default();
+        let mut at_ns = |now: u64, sent: u64| {
+            let counts = Counts {
+                at_ns: sent * MS,
+                ..Counts::default()
+            };
+            drain.note(counts, 0, 1e9, (now * MS, 1000)).at_ns
+        };
+        assert_eq!(at_ns(100, 7), 100 * MS - 1000);
+        assert_eq!(at_ns(105, 9), 102 * MS - 1000);
+    }
+}

@@ -1,0 +1,107 @@
+//! Structures of `bpf/multilink/intf.h`, in the host's byte order.
+
+use kumi_multilink::wire::{LINKS_MAX, Mac};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Most peers: `KUMI_PEERS_MAX`.
+pub const PEERS_MAX: usize = 1024;
+
+/// `struct kumi_mac`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Key {
+    /// The address.
+    pub mac: Mac,
+    /// Always 0.
+    pub zero: u16,
+}
+
+impl From<Mac> for Key {
+    fn from(mac: Mac) -> Self {
+        Self { mac, zero: 0 }
+    }
+}
+
+/// `struct kumi_way`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Way {
+    /// Destination address.
+    pub to: Mac,
+    /// Source address.
+    pub from: Mac,
+}
+
+/// `struct kumi_peer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Peer {
+    /// Links that may carry frames, as bits.
+    pub links: u32,
+    /// Number of the peer.
+    pub number: u32,
+    /// Addresses by link.
+    pub ways: [Way; LINKS_MAX],
+}
+
+/// `struct kumi_sender`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Sender {
+    /// Number of the local link.
+    pub link: u32,
+    /// Number of the peer.
+    pub number: u32,
+    /// MAC address of the sender's device.
+    pub mac: Mac,
+    /// Always 0.
+    pub zero: u16,
+}
+
+/// `struct kumi_link`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Link {
+    /// Interface, 0 for none.
+    pub index: u32,
+    /// Always 0.
+    pub zero: u32,
+    /// Time that a byte takes, in picoseconds.
+    pub ps_per_byte: u64,
+}
+
+/// `struct kumi_path`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Path {
+    /// Time that a byte takes on the whole way, in picoseconds.
+    pub ps_per_byte: u64,
+    /// Time that a frame takes besides its length, in ns.
+    pub latency_ns: u64,
+    /// Bytes sent that had left the path at `left_at_ns`.
+    pub left_bytes: u64,
+    /// Time at which they had, in the kernel's time, in ns.
+    pub left_at_ns: u64,
+}
+
+/// `struct kumi_count`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Count {
+    /// Bytes sent, as on the wire.
+    pub sent_bytes: u64,
+    /// Bytes received, as on the wire.
+    pub received_bytes: u64,
+}
+
+/// `struct kumi_device`.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Device {
+    /// Number of its interface.
+    pub index: u32,
+    /// MAC address.
+    pub mac: Mac,
+    /// Always 0.
+    pub zero: u16,
+}

@@ -1,0 +1,231 @@
+//! The programs of `bpf/multilink` and their maps.
+
+use super::error::DatapathError;
+use super::intf::{Count, Device, Key, Link, Path, Peer, Sender};
+use kumi_multilink::wire::{LINKS_MAX, Mac};
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, TC_EGRESS, TC_INGRESS, TcAttachPoint,
+    TcHook,
+};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The compiled programs; empty if the build had no clang.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/multilink.bpf.o"));
+
+/// Priority of the filters, and the upper half of their handles: `kl`. The lower half is that of
+/// the device's interface number, so that devices can share a link and a restarted daemon finds its
+/// filters.
+const PRIORITY: u32 = 0x6b6c;
+
+/// The loaded programs. They stay in the kernel while this value lives or an interface has one.
+pub struct Program {
+    /// Keeps the maps and programs.
+    _object: Object,
+    egress: OwnedFd,
+    ingress: OwnedFd,
+    peers: MapHandle,
+    senders: MapHandle,
+    links: MapHandle,
+    frames: MapHandle,
+    paths: MapHandle,
+    counts: MapHandle,
+}
+
+fn map_error(what: &'static str) -> impl Fn(libbpf_rs::Error) -> DatapathError {
+    move |error| DatapathError::Map { what, error }
+}
+
+impl Program {
+    /// Loads the programs for a device.
+    ///
+    /// # Errors
+    /// The kernel refuses them, or the build has none.
+    pub fn load(device: Device) -> Result<Self, DatapathError> {
+        if OBJECT.is_empty() {
+            return Err(DatapathError::NotCompiled);
+        }
+        // The error has the kernel's reason in a number; the verifier's log is for developers.
+        libbpf_rs::set_print(None);
+        let open = ObjectBuilder::default().open_memory(OBJECT);
+        let object = open
+            .and_then(|open| open.load())
+            .map_err(DatapathError::Refused)?;
+        let map = |name: &str| {
+            let mut maps = object.maps();
+            let found = maps.find(|map| map.name() == name);
+            let found = found.ok_or(DatapathError::NotCompiled)?;
+            MapHandle::try_from(&found).map_err(DatapathError::Refused)
+        };
+        let program = |name: &str| {
+            let mut programs = object.progs();
+            let found = programs.find(|program| program.name() == name);
+            let found = found.ok_or(DatapathError::NotCompiled)?;
+            let copy = found.as_fd().try_clone_to_owned();
+            copy.map_err(|error| DatapathError::Refused(error.into()))
+        };
+        map("device")?
+            .update(&0_u32.to_ne_bytes(), device.as_bytes(), MapFlags::ANY)
+            .map_err(map_error("describe the device"))?;
+        Ok(Self {
+            egress: program("kumi_egress")?,
+            ingress: program("link_ingress")?,
+            peers: map("peers")?,
+            senders: map("senders")?,
+            links: map("links")?,
+            frames: map("frames")?,
+            paths: map("paths")?,
+            counts: map("counts")?,
+            _object: object,
+        })
+    }
+
+    /// Attaches the program that sends frames to the device at the interface `index`, in place of
+    /// that of an earlier daemon.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach_device(&self, name: &str, index: u32) -> Result<(), DatapathError> {
+        let hook = hook(self.egress.as_fd(), TC_EGRESS, index, index);
+        attach(hook, name)
+    }
+
+    /// Attaches the program that receives frames for `device` to a link.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach_link(&self, device: u32, name: &str, index: u32) -> Result<(), DatapathError> {
+        let hook = hook(self.ingress.as_fd(), TC_INGRESS, device, index);
+        attach(hook, name)
+    }
+
+    /// Sets or removes a peer.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_peer(&self, mac: Mac, peer: Option<&Peer>) -> Result<(), DatapathError> {
+        let key = Key::from(mac);
+        match peer {
+            Some(peer) => {
+                let set = self
+                    .peers
+                    .update(key.as_bytes(), peer.as_bytes(), MapFlags::ANY);
+                set.map_err(map_error("send frames to a peer"))
+            }
+            None => {
+                let _ = self.peers.delete(key.as_bytes());
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets or removes a sender.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_sender(&self, alias: Mac, sender: Option<&Sender>) -> Result<(), DatapathError> {
+        let key = Key::from(alias);
+        match sender {
+            Some(sender) => {
+                let set = self
+                    .senders
+                    .update(key.as_bytes(), sender.as_bytes(), MapFlags::ANY);
+                set.map_err(map_error("take frames from a peer"))
+            }
+            None => {
+                let _ = self.senders.delete(key.as_bytes());
+                Ok(())
+            }
+        }
+    }
+
+    /// Describes a link.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_link(&self, number: u8, link: &Link) -> Result<(), DatapathError> {
+        let key = u32::from(number).to_ne_bytes();
+        let set = self.links.update(&key, link.as_bytes(), MapFlags::ANY);
+        set.map_err(map_error("describe a link"))
+    }
+
+    /// Returns a number that changes with each frame to or from a peer, by the peer's number.
+    pub fn frames_of(&self, peer: u32) -> u64 {
+        let value = self.frames.lookup(&peer.to_ne_bytes(), MapFlags::ANY);
+        let bytes = value.ok().flatten();
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_ne_bytes)
+    }
+
+    /// Returns the bytes sent to a peer on a link, and received.
+    pub fn count_of(&self, peer: u32, link: u8) -> Count {
+        let value = self.counts.lookup(&path_key(peer, link), MapFlags::ANY);
+        let value = value.ok().flatten();
+        let count = value.and_then(|bytes| Count::read_from_bytes(&bytes).ok());
+        count.unwrap_or_default()
+    }
+
+    /// Describes the path to a peer on a link.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_path(&self, peer: u32, link: u8, path: &Path) -> Result<(), DatapathError> {
+        let key = path_key(peer, link);
+        let set = self.paths.update(&key, path.as_bytes(), MapFlags::ANY);
+        set.map_err(map_error("describe a path"))
+    }
+
+    /// Forgets what was counted for a number, which a new peer gets.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn clear(&self, peer: u32) -> Result<(), DatapathError> {
+        for link in 0..LINKS_MAX as u8 {
+            let (key, count) = (path_key(peer, link), Count::default());
+            let set = self.counts.update(&key, count.as_bytes(), MapFlags::ANY);
+            set.map_err(map_error("clear a count"))?;
+            self.set_path(peer, link, &Path::default())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the key of a path in `paths` and `counts`.
+fn path_key(peer: u32, link: u8) -> [u8; 4] {
+    (peer * LINKS_MAX as u32 + u32::from(link)).to_ne_bytes()
+}
+
+/// Removes what [`Program`] has attached for `device` to an interface, as far as it exists.
+pub fn detach(device: u32, interface: u32) {
+    libbpf_rs::set_print(None);
+    // The kernel finds the filter by its handle; the descriptor is not used.
+    let Ok(nothing) = File::open("/dev/null") else {
+        return;
+    };
+    for point in [TC_EGRESS, TC_INGRESS] {
+        let mut hook = hook(nothing.as_fd(), point, device, interface);
+        hook.replace(false);
+        let _ = hook.detach();
+    }
+}
+
+fn hook(program: BorrowedFd<'_>, point: TcAttachPoint, device: u32, interface: u32) -> TcHook {
+    let mut hook = TcHook::new(program);
+    hook.ifindex(interface as i32)
+        .attach_point(point)
+        .handle(PRIORITY << 16 | device & 0xffff)
+        .priority(PRIORITY)
+        .replace(true);
+    hook
+}
+
+fn attach(mut hook: TcHook, interface: &str) -> Result<(), DatapathError> {
+    let failed = |error| DatapathError::Attach {
+        interface: interface.to_owned(),
+        error,
+    };
+    hook.create().map_err(failed)?;
+    hook.attach().map_err(failed)?;
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! The kernel's data path: who carries the frames, and what happens when a link dies.
+
+use super::stream::{Stream, now_s};
+use super::{Bench, KUMI};
+use kumi_lab::topology::{Direction, LinkChange};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Options of the kernel's data path.
+const KERNEL: [&str; 3] = ["--plain", "--datapath", "kernel"];
+
+/// Returns the wire bytes that the kernel of a host has sent to its first peer, by link.
+fn sent_bytes(state: &Value) -> Vec<u64> {
+    let paths = state["peers"][0]["paths"].as_array().unwrap().iter();
+    paths
+        .map(|path| path["kernel"]["tx_bytes"].as_u64().unwrap_or(0))
+        .collect()
+}
+
+/// Waits until a host's frames to all its peers go this way.
+fn await_datapath(bench: &Bench, host: &str, datapath: &str) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let state = bench.state(host);
+        let peers = state["peers"].as_array().unwrap();
+        if !peers.is_empty() && peers.iter().all(|peer| peer["datapath"] == datapath) {
+            return state;
+        }
+        let log = || bench.log(host);
+        assert!(Instant::now() < deadline, "{state:#}\n{}", log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__kernel_at_both_ends__carries_streams_over_both_links() {
+    let bench = Bench::with_options("kernel", 2, &KERNEL);
+    for host in ["h1", "h2"] {
+        await_datapath(&bench, host, "kernel");
+    }
+    let start_s = now_s();
+    let record = Stream::start(&bench, 2.0).finish();
+    let state = bench.state("h1");
+    let sent = sent_bytes(&state);
+    assert!(sent.iter().all(|bytes| *bytes > 20_000_000), "{sent:?}");
+    let daemon_bytes: u64 = state["peers"][0]["paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|path| path["tx_bytes"].as_u64().unwrap())
+        .sum();
+    assert!(
+        daemon_bytes < 2_000_000,
+        "the daemon sent {daemon_bytes} bytes"
+    );
+    // Two links of 500 Mb/s.
+    let mbps = record.mbps(start_s + 1.0, start_s + 2.0);
+    assert!(mbps > 600.0, "{mbps} Mb/s");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__kernel_at_one_end__is_the_daemons() {
+    let bench = Bench::with_options("mixed", 2, &["--plain"]);
+    bench.run("h2", &[KUMI, "link", "down", "kumi0"]);
+    bench.up_with(2, "cluster", &KERNEL);
+    bench.await_peers("h1", 1);
+    bench.await_peers("h2", 1);
+    bench.run("h2", &["ping", "-c", "3", "-i", "0.2", "10.77.0.1"]);
+    let state = await_datapath(&bench, "h2", "user");
+    assert_eq!(sent_bytes(&state), [0, 0]);
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__kernel__a_silent_link_is_left_within_50_ms() {
+    let mut bench = Bench::with_options("silent", 2, &KERNEL);
+    await_datapath(&bench, "h1", "kernel");
+    let stream = Stream::start(&bench, 3.0);
+    std::thread::sleep(Duration::from_millis(1300));
+    let cut_s = now_s();
+    let change = LinkChange::blackhole(Direction::Both);
+    bench.cluster.set_link("h2:eth2", &change).unwrap();
+    let record = stream.finish();
+    let silence_s = record.longest_silence(cut_s - 0.2, cut_s + 1.0);
+    assert!(silence_s < 0.1, "silent for {silence_s} s");
+    assert_eq!(bench.state("h1")["peers"][0]["datapath"], "kernel");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__wrong_rates__use_both_links_of_different_speed() {
+    // The links are virtual, so each claims 10 Gb/s.
+    let unequal = "name = \"unequal\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n\
+        [[link]]\nbetween = [\"h1:eth1\", \"h2:eth1\"]\nrate = \"400Mbit\"\n\
+        [[link]]\nbetween = [\"h1:eth2\", \"h2:eth2\"]\nrate = \"100Mbit\"\n";
+    let bench = Bench::start("rates", &["auto", "auto"], unequal, &KERNEL);
+    await_datapath(&bench, "h1", "kernel");
+    let start_s = now_s();
+    let record = Stream::start(&bench, 4.0).finish();
+    let mbps = record.mbps(start_s + 2.0, start_s + 4.0);
+    let sent = sent_bytes(&bench.state("h1"));
+    // The faster link alone has 386 Mb/s. A busy machine may cost some of them.
+    assert!(mbps > 360.0, "{mbps} Mb/s, {sent:?}");
+    assert!(sent[1] > sent[0] / 10, "{sent:?}");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__killed_daemon__is_followed_by_one_with_either_data_path() {
+    let bench = Bench::with_options("killed", 2, &KERNEL);
+    await_datapath(&bench, "h1", "kernel");
+    for (options, datapath) in [(&KERNEL[..], "kernel"), (&["--plain"], "user")] {
+        bench.kill_first("killed");
+        bench.up_with(1, "cluster", options);
+        bench.await_peers("h1", 1);
+        await_datapath(&bench, "h2", datapath);
+        bench.run("h1", &["ping", "-c", "3", "-i", "0.2", "10.77.0.2"]);
+    }
+    assert!(filters(&bench, "eth1").is_empty());
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__device_that_a_killed_daemon_left__is_removed_with_its_programs() {
+    let bench = Bench::with_options("left", 2, &KERNEL);
+    assert!(!filters(&bench, "eth1").is_empty());
+    bench.kill_first("left");
+    bench.run("h1", &[KUMI, "link", "down", "kumi0"]);
+    assert!(filters(&bench, "eth1").is_empty());
+}
+
+/// Returns what `tc` says of the programs at the ingress of an interface of h1.
+fn filters(bench: &Bench, interface: &str) -> String {
+    let args = ["tc", "filter", "show", "dev", interface, "ingress"];
+    bench.run("h1", &args)
+}

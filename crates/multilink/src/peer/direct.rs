@@ -1,0 +1,93 @@
+//! Offers to a peer: frames that the kernels carry without the daemons.
+
+use super::{Links, Peer, Shared};
+use crate::liveness::State;
+use crate::secure::Seal;
+use crate::wire::{ControlKind, Mac, Malformed, Offer};
+
+/// A path on which the kernel may send frames to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// Number of the local link.
+    pub link: u8,
+    /// Destination address of the frames.
+    pub to: Mac,
+    /// Source address of the frames.
+    pub from: Mac,
+}
+
+impl Peer {
+    /// Handles an offer that arrived on the local `link`. Returns whether it changed anything.
+    pub(crate) fn handle_offer(
+        &mut self,
+        link: u8,
+        body: &[u8],
+        now_ns: u64,
+    ) -> Result<bool, Malformed> {
+        let offer = Offer::parse(body)?;
+        Ok(self.paths[usize::from(link)].direct.note(offer, now_ns))
+    }
+
+    /// Returns whether frames to the peer need no seal.
+    fn is_plain(&self) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|session| session.seal == Seal::Plain)
+    }
+
+    /// Iterates over the aliases from which the peer sends frames: with the local link.
+    pub(crate) fn aliases(&self, now_ns: u64) -> impl Iterator<Item = (u8, Mac)> + '_ {
+        let paths = self.paths.iter().enumerate().filter(|_| self.is_plain());
+        paths.filter_map(move |(link, path)| {
+            let theirs = path.direct.theirs(now_ns)?;
+            Some((link as u8, theirs.alias))
+        })
+    }
+
+    /// Iterates over the paths on which the kernel may send frames to the peer.
+    pub(crate) fn ways<'a>(
+        &'a self,
+        links: &'a Links,
+        now_ns: u64,
+    ) -> impl Iterator<Item = Way> + 'a {
+        let paths = self.paths.iter().enumerate().filter(|_| self.is_plain());
+        paths.filter_map(move |(link, path)| {
+            let own = links[link].as_ref()?.config.direct?;
+            let theirs = path.direct.theirs(now_ns)?;
+            let is_ready = path.liveness.state() == State::Up && theirs.accepted == own.alias;
+            is_ready.then_some(Way {
+                link: link as u8,
+                to: theirs.address,
+                from: own.alias,
+            })
+        })
+    }
+
+    /// Returns the time at which an offer is due on a path.
+    pub(super) fn offer_due_ns(&self, link: usize, links: &Links) -> Option<u64> {
+        let path = &self.paths[link];
+        let may_offer = links[link].as_ref()?.config.direct.is_some()
+            && self.is_plain()
+            && path.liveness.state() == State::Up;
+        may_offer.then(|| path.direct.due_ns())
+    }
+
+    /// Sends the offers that are due. `sent` reads the bytes that the kernel has sent.
+    pub(crate) fn send_offers(&mut self, sent: &impl Fn(Mac, u8) -> u64, shared: &mut Shared<'_>) {
+        for link in 0..self.paths.len() {
+            let is_due = self
+                .offer_due_ns(link, shared.links)
+                .is_some_and(|due_ns| due_ns <= shared.now_ns);
+            let own = shared.links[link]
+                .as_ref()
+                .and_then(|local| local.config.direct);
+            let Some(own) = own.filter(|_| is_due) else {
+                continue;
+            };
+            let direct = &mut self.paths[link].direct;
+            let sent = sent(self.params.mac, link as u8);
+            let offer = direct.offer(own.address, own.alias, sent, shared.now_ns);
+            self.send_control(link as u8, ControlKind::Offer, &offer.emit(), shared);
+        }
+    }
+}
