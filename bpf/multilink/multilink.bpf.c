@@ -242,7 +242,7 @@ int kumi_egress(struct __sk_buff *skb)
 	uses = bpf_map_lookup_elem(&frames, &peer->number);
 	if (!uses)
 		return TC_ACT_UNSPEC;
-	/* Bursts take turns. A single frame takes the first link, so that short messages stay on one. */
+	/* Bursts take turns. Single frames take the first link, so short messages stay on one. */
 	number = earliest(peer, bytes, now, segments_of(skb) > 1 ? *uses >> TURN_SHIFT : 0);
 	link = bpf_map_lookup_elem(&links, &number);
 	load = bpf_map_lookup_elem(&loads, &number);

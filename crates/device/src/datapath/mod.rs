@@ -69,8 +69,8 @@ struct Known {
 }
 
 impl Known {
-    /// Lets links rest that are slow beside the fastest: a stream waits for each of its bursts there.
-    /// Their rates are forgotten, so they are tried again after the rest.
+    /// Lets links rest that are slow beside the fastest: a stream waits for each of its bursts
+    /// there. Their rates are forgotten, so they are tried again after the rest.
     fn rest_slow_links(&mut self, peer: &DirectPeer, now_ns: u64) {
         let used = peer.ways.iter().map(|way| way.link);
         let used = used.filter(|link| now_ns >= self.rest_until_ns[usize::from(*link)]);
