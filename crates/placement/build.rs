@@ -1,31 +1,6 @@
-//! Compiles the program of `bpf/wind`. Without clang or libbpf's headers the object is empty, and
-//! `kumi wind up` reports that this build has no program.
-
-use kumi_embed::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+//! Compiles the program of `bpf/wind`. If it cannot, `kumi wind up` reports that this build has
+//! none.
 
 fn main() {
-    let folder = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf/wind");
-    println!("cargo:rerun-if-changed={}", folder.display());
-    let object = PathBuf::from(env("OUT_DIR")).join("wind.bpf.o");
-    let include = format!("-I/usr/include/{}-linux-gnu", env("CARGO_CFG_TARGET_ARCH"));
-    let status = Command::new("clang")
-        .args(["-g", "-O2", "-Wall", "-target", "bpf", "-mcpu=v3", &include])
-        .arg("-c")
-        .arg(folder.join("wind.bpf.c"))
-        .arg("-o")
-        .arg(&object)
-        .status();
-    let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists();
-    let is_compiled = status.as_ref().is_ok_and(|status| status.success());
-    if has_headers && status.is_ok() && !is_compiled {
-        panic!("bpf/wind does not compile; see clang's messages above");
-    }
-    if !is_compiled {
-        println!("cargo:warning=no clang, or no libbpf-dev: `kumi wind up` will have no program");
-        if let Err(error) = std::fs::write(&object, b"") {
-            panic!("{} cannot be written: {error}", object.display());
-        }
-    }
+    kumi_embed::compile_bpf("wind", "`kumi wind up` will have no program");
 }

@@ -1,5 +1,9 @@
-//! Parts of build scripts: they find files, and embed texts in a crate.
+//! Parts of build scripts: they find files, embed texts in a crate, and compile BPF programs.
 #![forbid(unsafe_code)]
+
+mod bpf;
+
+pub use bpf::compile_bpf;
 
 use std::path::{Path, PathBuf};
 

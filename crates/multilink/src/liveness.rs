@@ -84,7 +84,8 @@ pub const QUARANTINE_LOSS: f64 = 0.10;
 pub enum Pace {
     /// The daemon sends the data, so reports come every few ms.
     Usual,
-    /// The kernel sends the data, and the path is pinged every 2 ms. Two pings may be lost.
+    /// The kernel sends the data, and offers every 2 to 3 ms are reported. Two may be lost. S and D
+    /// have half of their constants.
     Quick,
 }
 

@@ -5,8 +5,8 @@
 //! on the others for longer, and the slow link is used less. Half a millisecond of the slowest path
 //! gave the most on two links of 1 Gb/s, and on 400 and 100 Mb/s (`docs/perf-log.md`, 2026-11-28).
 
+use super::error::DatapathError;
 use kumi_sys::netlink::link;
-use std::io;
 
 /// Time that a burst takes on the slowest path, in seconds.
 const BURST_S: f64 = 0.5e-3;
@@ -41,13 +41,14 @@ impl Chunk {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn follow(&mut self, index: u32, rate_bps: f64, now_ns: u64) -> io::Result<()> {
+    pub fn follow(&mut self, index: u32, rate_bps: f64, now_ns: u64) -> Result<(), DatapathError> {
         let Some(segments) = self.next(rate_bps, now_ns) else {
             return Ok(());
         };
-        link::set_gso_max_segments(index, segments)?;
-        // Connections learn it when they look up their route again.
-        std::fs::write("/proc/sys/net/ipv4/route/flush", "1")
+        link::set_gso_max_segments(index, segments)
+            // Connections learn it when they look up their route again.
+            .and_then(|()| std::fs::write("/proc/sys/net/ipv4/route/flush", "1"))
+            .map_err(DatapathError::Bursts)
     }
 
     /// Returns the segments of a burst if they change.

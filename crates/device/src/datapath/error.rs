@@ -19,6 +19,9 @@ pub enum DatapathError {
         /// Error of the kernel.
         error: libbpf_rs::Error,
     },
+    /// The length of the device's bursts cannot be set.
+    #[error("cannot fit the device's bursts to its links: {0}")]
+    Bursts(std::io::Error),
     /// A map operation failed.
     #[error("cannot {what}: {error}")]
     Map {

@@ -9,13 +9,14 @@ mod chunk;
 mod drain;
 mod error;
 mod intf;
+mod known;
 mod program;
 
 pub use error::DatapathError;
 
 use chunk::Chunk;
-use drain::Drain;
-use intf::{Count, Device, Link, PEERS_MAX, Path, Peer, Sender, Way};
+use intf::{Count, Device, Link, PEERS_MAX, Path, Sender};
+use known::Known;
 use kumi_multilink::endpoint::direct::DirectPeer;
 use kumi_multilink::endpoint::{DirectLink, Endpoint};
 use kumi_multilink::wire::{LINKS_MAX, Mac};
@@ -31,9 +32,6 @@ const LOOK_NS: u64 = 10_000_000;
 /// Interval between updates of rates, and of peers whose offers may be void, in ns.
 const FOLLOW_NS: u64 = 50_000_000;
 
-/// Share of the fastest path's rate below which a path rests, and time of a rest in ns.
-const SHARE_LEAST: f64 = 0.2;
-const REST_NS: u64 = 10_000_000_000;
 /// MTU of a device until it is told, in bytes.
 const MTU_USUAL: u32 = 1500;
 
@@ -50,61 +48,6 @@ pub struct Datapath {
     /// First failure of a map, which is reported once.
     failure: Option<String>,
     chunk: Chunk,
-}
-
-/// A peer, as the programs know it.
-#[derive(Debug, Default)]
-struct Known {
-    /// Its number in the maps.
-    number: u32,
-    /// Its links and addresses; `None` if the daemon carries the frames to it.
-    reached: Option<Peer>,
-    /// Frames at the last look.
-    frames: u64,
-    drains: [Drain; LINKS_MAX],
-    /// Times until which links rest, in ns.
-    rest_until_ns: [u64; LINKS_MAX],
-    /// Rates that the drains gave last, in bit/s.
-    rates_bps: [f64; LINKS_MAX],
-}
-
-impl Known {
-    /// Lets links rest that are slow beside the fastest: a stream waits for each of its bursts
-    /// there. Their rates are forgotten, so they are tried again after the rest.
-    fn rest_slow_links(&mut self, peer: &DirectPeer, now_ns: u64) {
-        let used = peer.ways.iter().map(|way| way.link);
-        let used = used.filter(|link| now_ns >= self.rest_until_ns[usize::from(*link)]);
-        let rate = |link: u8| Some((link, self.drains[usize::from(link)].measured_bps()?));
-        let rates: Vec<(u8, f64)> = used.filter_map(rate).collect();
-        let fastest_bps = rates
-            .iter()
-            .fold(0.0, |most, (_, rate)| f64::max(most, *rate));
-        for (link, rate_bps) in rates {
-            if rate_bps < fastest_bps * SHARE_LEAST {
-                self.rest_until_ns[usize::from(link)] = now_ns + REST_NS;
-                self.drains[usize::from(link)].forget_rates();
-            }
-        }
-    }
-
-    /// Returns the ways to the peer: the links that do not rest, or all if each of them rests.
-    fn ways(&self, peer: &DirectPeer, now_ns: u64) -> Peer {
-        let rests = |link: u8| now_ns < self.rest_until_ns[usize::from(link)];
-        let all_rest = peer.ways.iter().all(|way| rests(way.link));
-        let mut value = Peer {
-            links: 0,
-            number: self.number,
-            ways: [Way::default(); LINKS_MAX],
-        };
-        for way in &peer.ways {
-            value.links |= u32::from(all_rest || !rests(way.link)) << way.link;
-            value.ways[usize::from(way.link)] = Way {
-                to: way.to,
-                from: way.from,
-            };
-        }
-        value
-    }
 }
 
 /// Returns the addresses of a link for frames that the kernel carries: `None` if its NIC has none.
@@ -319,9 +262,7 @@ impl Datapath {
         });
         if let Some(rate_bps) = rates.reduce(f64::min) {
             let outcome = self.chunk.follow(self.index, rate_bps, now_ns);
-            if let (Err(error), None) = (outcome, &self.failure) {
-                self.failure = Some(format!("cannot fit the device's bursts: {error}"));
-            }
+            self.note_failure(outcome);
         }
     }
 
@@ -337,11 +278,7 @@ impl Datapath {
         let number = is_taken.iter().position(|is_taken| !is_taken)? as u32;
         let outcome = self.program.clear(number);
         self.note_failure(outcome);
-        let known = Known {
-            number,
-            ..Known::default()
-        };
-        self.peers.insert(mac, known);
+        self.peers.insert(mac, Known::new(number));
         Some(number)
     }
 

@@ -105,19 +105,8 @@ impl Program {
     /// # Errors
     /// The kernel's error.
     pub fn set_peer(&self, mac: Mac, peer: Option<&Peer>) -> Result<(), DatapathError> {
-        let key = Key::from(mac);
-        match peer {
-            Some(peer) => {
-                let set = self
-                    .peers
-                    .update(key.as_bytes(), peer.as_bytes(), MapFlags::ANY);
-                set.map_err(map_error("send frames to a peer"))
-            }
-            None => {
-                let _ = self.peers.delete(key.as_bytes());
-                Ok(())
-            }
-        }
+        let value = peer.map(IntoBytes::as_bytes);
+        replace(&self.peers, mac, value).map_err(map_error("send frames to a peer"))
     }
 
     /// Sets or removes a sender.
@@ -125,19 +114,8 @@ impl Program {
     /// # Errors
     /// The kernel's error.
     pub fn set_sender(&self, alias: Mac, sender: Option<&Sender>) -> Result<(), DatapathError> {
-        let key = Key::from(alias);
-        match sender {
-            Some(sender) => {
-                let set = self
-                    .senders
-                    .update(key.as_bytes(), sender.as_bytes(), MapFlags::ANY);
-                set.map_err(map_error("take frames from a peer"))
-            }
-            None => {
-                let _ = self.senders.delete(key.as_bytes());
-                Ok(())
-            }
-        }
+        let value = sender.map(IntoBytes::as_bytes);
+        replace(&self.senders, alias, value).map_err(map_error("take frames from a peer"))
     }
 
     /// Describes a link.
@@ -189,6 +167,16 @@ impl Program {
         }
         Ok(())
     }
+}
+
+/// Sets the entry of an address, or removes it. It may be gone already.
+fn replace(map: &MapHandle, mac: Mac, value: Option<&[u8]>) -> libbpf_rs::Result<()> {
+    let key = Key::from(mac);
+    if let Some(value) = value {
+        return map.update(key.as_bytes(), value, MapFlags::ANY);
+    }
+    let _ = map.delete(key.as_bytes());
+    Ok(())
 }
 
 /// Returns the key of a path in `paths` and `counts`.

@@ -191,15 +191,6 @@ fn print_ri2n(state: &Value) {
                 path["failures"],
             );
         }
-        for path in items(peer, "paths").filter(|path| path["kernel"]["tx_bytes"] != 0) {
-            let (kernel, link) = (&path["kernel"], text(path, "link"));
-            if let (Some(sent), Some(received)) =
-                (kernel["tx_bytes"].as_u64(), kernel["rx_bytes"].as_u64())
-            {
-                let rate = rate(number(kernel, "rate_bps"));
-                outln!("    {link:<10} by the kernel: tx {sent} rx {received} bytes, rate {rate}");
-            }
-        }
         let reorder = &peer["reorder"];
         outln!(
             "    held {} frames (at most {} at once), gave up {} early and {} after FAST_TOUT",

@@ -79,17 +79,17 @@ impl Offer {
     pub fn parse(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let addresses = Addresses {
-            address: reader.array()?,
-            alias: reader.array()?,
-            accepted: reader.array()?,
+            address: reader.mac()?,
+            alias: reader.mac()?,
+            accepted: reader.mac()?,
         };
         let counts = Counts {
-            sent: u64::from_be_bytes(reader.array()?),
-            received: u64::from_be_bytes(reader.array()?),
-            marker: u64::from_be_bytes(reader.array()?),
-            at_ns: u64::from_be_bytes(reader.array()?),
+            sent: reader.u64()?,
+            received: reader.u64()?,
+            marker: reader.u64()?,
+            at_ns: reader.u64()?,
         };
-        let [answer] = reader.array()?;
+        let answer = reader.u8()?;
         let is_of_one = |mac: &Mac| mac[0] & 1 == 0 && *mac != Mac::default();
         match is_of_one(&addresses.address) && is_of_one(&addresses.alias) {
             true => Ok(Self {
