@@ -16,17 +16,20 @@
 //!
 //! The rate of a path is the third highest of the rates at which bytes arrived in the last
 //! [`RATES`] intervals of 4 ms. One or two may be too high, because buckets and interrupts compress
-//! bursts. It counts once bytes had to wait: until then it shows what was sent, and no limit. Bytes
-//! wait if more than [`WAITING_BYTES`] are on the way, besides those that arrive in the time that
-//! the answer takes. Before, and when none has waited for a second, the rate is that of the link.
+//! bursts. Of fewer than 16 rates it is the second or the highest: those of a stream that starts
+//! are too low. It counts once bytes had to wait: until then it shows what was sent, and no limit.
+//! Bytes wait if more than [`WAITING_BYTES`] are on the way, besides those that arrive in the time
+//! that the answer takes. Before, and when none has waited for a second, the rate is that of the
+//! link.
 
 use kumi_multilink::wire::Counts;
 use std::collections::VecDeque;
 
 /// Rates that are compared: a quarter of a second of traffic.
 const RATES: usize = 64;
-/// Position of the one that counts, from the highest.
+/// Last position of the one that counts, from the highest, and rates for each position.
 const RATE_POSITION: usize = 2;
+const RATES_PER_POSITION: usize = 8;
 /// Least time and bytes of a rate. The daemons' times are right to about 0.1 ms.
 const RATE_NS: u64 = 3_500_000;
 const RATE_BYTES: u64 = 16_384;
@@ -144,8 +147,16 @@ impl Drain {
     pub fn measured_bps(&self) -> Option<f64> {
         let mut rates_bps: Vec<f64> = self.rates_bps.iter().copied().collect();
         rates_bps.sort_unstable_by(|one, other| other.total_cmp(one));
-        let rate_bps = rates_bps.get(RATE_POSITION).copied();
+        let position = (rates_bps.len() / RATES_PER_POSITION).min(RATE_POSITION);
+        let rate_bps = rates_bps.get(position).copied();
         rate_bps.filter(|_| self.shown_at_ns > 0)
+    }
+
+    /// Returns the rate that the path showed last, if it is not the first guess at a stream that
+    /// starts.
+    pub fn firm_bps(&self) -> Option<f64> {
+        let is_firm = self.rates_bps.len() >= RATE_POSITION * RATES_PER_POSITION;
+        self.measured_bps().filter(|_| is_firm)
     }
 
     /// Returns the rate at which bytes arrived lately.
@@ -241,7 +252,26 @@ mod tests {
         run(&mut drain, (400_000_000, 600_000_000), 0..0, 200 * MS);
         let rate_bps = drain.rate_bps(1e9, 200 * MS);
         assert!((rate_bps - 4e8).abs() < 2e7, "{rate_bps}");
+        assert_eq!(drain.firm_bps(), Some(rate_bps));
         assert_eq!(drain.rate_bps(1e9, 3_000 * MS), 1e9, "it is forgotten");
+    }
+
+    #[test]
+    fn drain__stream_that_starts__has_its_highest_rate_and_is_not_firm() {
+        let mut drain = Drain::default();
+        let mut received = 0;
+        // Rates in Mb/s of a path of 100 Mb/s. Enough bytes wait from the beginning.
+        for (offer, mbps) in (0..).zip([43, 99, 98, 99, 43, 99, 99]) {
+            received += mbps * 500;
+            let counts = Counts {
+                received,
+                at_ns: offer * 4 * MS,
+                ..Counts::default()
+            };
+            drain.note(counts, received + 200_000, 1e10, (offer * 4 * MS, 0));
+        }
+        assert_eq!(drain.measured_bps(), Some(99e6));
+        assert_eq!(drain.firm_bps(), None);
     }
 
     #[test]

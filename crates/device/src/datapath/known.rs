@@ -40,7 +40,7 @@ impl Known {
     pub fn rest_slow_links(&mut self, peer: &DirectPeer, now_ns: u64) {
         let used = peer.ways.iter().map(|way| way.link);
         let used = used.filter(|link| now_ns >= self.rest_until_ns[usize::from(*link)]);
-        let rate = |link: u8| Some((link, self.drains[usize::from(link)].measured_bps()?));
+        let rate = |link: u8| Some((link, self.drains[usize::from(link)].firm_bps()?));
         let rates: Vec<(u8, f64)> = used.filter_map(rate).collect();
         let fastest_bps = rates
             .iter()
