@@ -17,10 +17,10 @@
 //! The rate of a path is the third highest of the rates at which bytes arrived in the last
 //! [`RATES`] intervals of 4 ms. One or two may be too high, because buckets and interrupts compress
 //! bursts. Of fewer than 16 rates it is the second or the highest: those of a stream that starts
-//! are too low. It counts once bytes had to wait: until then it shows what was sent, and no limit.
-//! Bytes wait if more than [`WAITING_BYTES`] are on the way, besides those that arrive in the time
-//! that the answer takes. Before, and when none has waited for a second, the rate is that of the
-//! link.
+//! are too low. It counts from the fourth on, once bytes had to wait: until then it shows what was
+//! sent, and no limit. Bytes wait if more than [`WAITING_BYTES`] are on the way, besides those that
+//! arrive in the time that the answer takes. Before, and when none has waited for a second, the
+//! rate is that of the link.
 
 use kumi_multilink::wire::Counts;
 use std::collections::VecDeque;
@@ -30,6 +30,8 @@ const RATES: usize = 64;
 /// Last position of the one that counts, from the highest, and rates for each position.
 const RATE_POSITION: usize = 2;
 const RATES_PER_POSITION: usize = 8;
+/// Rates before the highest counts. A burst that does not fill its interval shows too little.
+const RATES_LEAST: usize = 4;
 /// Least time and bytes of a rate. The daemons' times are right to about 0.1 ms.
 const RATE_NS: u64 = 3_500_000;
 const RATE_BYTES: u64 = 16_384;
@@ -149,7 +151,7 @@ impl Drain {
         rates_bps.sort_unstable_by(|one, other| other.total_cmp(one));
         let position = (rates_bps.len() / RATES_PER_POSITION).min(RATE_POSITION);
         let rate_bps = rates_bps.get(position).copied();
-        rate_bps.filter(|_| self.shown_at_ns > 0)
+        rate_bps.filter(|_| self.shown_at_ns > 0 && rates_bps.len() >= RATES_LEAST)
     }
 
     /// Returns the rate that the path showed last, if it is not the first guess at a stream that
@@ -269,6 +271,8 @@ mod tests {
                 ..Counts::default()
             };
             drain.note(counts, received + 200_000, 1e10, (offer * 4 * MS, 0));
+            // The first answer begins the first interval.
+            assert_eq!(drain.measured_bps().is_some(), offer > 4, "{offer}");
         }
         assert_eq!(drain.measured_bps(), Some(99e6));
         assert_eq!(drain.firm_bps(), None);

@@ -95,12 +95,23 @@ fn datapath__wrong_rates__use_both_links_of_different_speed() {
     let unequal = "name = \"unequal\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n\
         [[link]]\nbetween = [\"h1:eth1\", \"h2:eth1\"]\nrate = \"400Mbit\"\n\
         [[link]]\nbetween = [\"h1:eth2\", \"h2:eth2\"]\nrate = \"100Mbit\"\n";
-    let bench = Bench::start("rates", &["auto", "auto"], unequal, &KERNEL);
-    await_datapath(&bench, "h1", "kernel");
-    let start_s = now_s();
-    let record = Stream::start(&bench, 4.0).finish();
-    let mbps = record.mbps(start_s + 2.0, start_s + 4.0);
-    let sent = sent_bytes(&bench.state("h1"));
+    // The processors' limits are not the links': a run in which the hypervisor took them is void.
+    let mut runs_left = 5;
+    let (mbps, sent) = loop {
+        let mut bench = Bench::start("rates", &["auto", "auto"], unequal, &KERNEL);
+        await_datapath(&bench, "h1", "kernel");
+        bench.cluster.begin_watch();
+        let start_s = now_s();
+        let record = Stream::start(&bench, 4.0).finish();
+        let mbps = record.mbps(start_s + 2.0, start_s + 4.0);
+        let sent = sent_bytes(&bench.state("h1"));
+        runs_left -= 1;
+        let void = bench.cluster.validity().void;
+        if void.is_empty() || runs_left == 0 {
+            break (mbps, sent);
+        }
+        eprintln!("repeated, {mbps} Mb/s: {void:?}");
+    };
     // The faster link alone has 386 Mb/s. A busy machine may cost some of them.
     assert!(mbps > 360.0, "{mbps} Mb/s, {sent:?}");
     assert!(sent[1] > sent[0] / 10, "{sent:?}");
