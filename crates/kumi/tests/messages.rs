@@ -252,7 +252,7 @@ fn up__file_that_cannot_be_used__is_named_with_the_place_and_what_is_accepted() 
             format!("{table}\novr = [\"eth1\"]\n"),
             "TOML parse error at line 3, column 1\n",
             "\nunknown field `ovr`, expected one of `name`, `over`, `address`, `key`, `seal`, \
-             `preset`, `peer`, `port`, `mtu`, `busy_poll`, `queues`, `without`",
+             `preset`, `peer`, `port`, `mtu`, `busy_poll`, `queues`, `without`, `datapath`",
         ),
         (
             format!("{table}\nover = [\"eth1\"]\nqueues = 9\n"),
