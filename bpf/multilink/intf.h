@@ -29,6 +29,9 @@ struct kumi_peer {
 	__u32 links;
 	/* Number of the peer, for `frames`, `paths` and `counts`. */
 	__u32 number;
+	/* Not 0 if the daemon carries long streams to the peer. */
+	__u32 daemon_has_bulk;
+	__u32 zero;
 	struct kumi_way ways[KUMI_LINKS_MAX];
 };
 
@@ -69,10 +72,49 @@ struct kumi_path {
 	__u64 left_at_ns;
 };
 
+/* What the programs know of a TCP stream, by socket. */
+struct kumi_stream {
+	/* Time until which it is a long one, in ns of CLOCK_MONOTONIC. */
+	__u64 bulk_until_ns;
+};
+
 /* Bytes on a path, as on the wire. */
 struct kumi_count {
 	__u64 sent_bytes;
 	__u64 received_bytes;
+};
+
+/*
+ * A question to a peer's kernel and its answer: what follows the Ethernet header of a frame of
+ * EtherType KUMI_QUESTION_TYPE. Numbers are in network order; the times are those of each side's
+ * CLOCK_MONOTONIC.
+ */
+struct kumi_question {
+	__u8 kind;
+	__u8 zero[7];
+	/* Time of the question, and bytes that the asking side had sent on the path before it. */
+	__u64 asked_at_ns;
+	__u64 sent_bytes;
+	/* In an answer: bytes that the answering side had received, and its time then. */
+	__u64 received_bytes;
+	__u64 answered_at_ns;
+};
+
+/* The local experimental EtherType 1 of IEEE 802. */
+#define KUMI_QUESTION_TYPE 0x88b5
+#define KUMI_QUESTION 1
+#define KUMI_ANSWER 2
+
+/* Last answer on a path, by `number * KUMI_LINKS_MAX + link`. */
+struct kumi_answer {
+	__u64 asked_at_ns;
+	__u64 sent_bytes;
+	__u64 received_bytes;
+	__u64 answered_at_ns;
+	/* Time of its arrival, by this side's clock. */
+	__u64 arrived_at_ns;
+	/* All of these by XOR: the daemon may read while the program writes. */
+	__u64 check;
 };
 
 /* The device itself. */

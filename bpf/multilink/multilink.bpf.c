@@ -3,7 +3,10 @@
  * Data path of a multilink device in the kernel, for peers on trusted links.
  *
  *   kumi0 egress ─► destination in `peers`? ─► link of the earliest arrival ─► MACs of the way
+ *                   and no long stream for the daemon?
  *   link ingress ─► source in `senders`?    ─► MACs of the devices ─► kumi0 ingress
+ *
+ * Questions of a peer's daemon are answered here, so no answer waits for this side's daemon.
  *
  * A frame has no header of ours: its MAC addresses tell whose it is. The source address on a link
  * is an alias, a random address that only the two daemons know. Every other frame goes its usual
@@ -29,6 +32,10 @@
 #define UDP_BYTES 8
 #define PROTOCOL_TCP 6
 #define PS_PER_NS 1000
+/* Segments on the way with which a stream is a long one: more than one burst of 64 KB. */
+#define BULK_SEGMENTS 44
+/* Time for which it then is, in ns: in pauses it may change the data path. */
+#define BULK_NS 100000000ULL
 /* Parts of a value of `frames`. */
 #define TURN_SHIFT 32
 #define FRAMES_MASK 0xffffffffULL
@@ -89,10 +96,24 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KUMI_PEERS_MAX *KUMI_LINKS_MAX);
+	__type(key, __u32);
+	__type(value, struct kumi_answer);
+} answers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct kumi_device);
 } device SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct kumi_stream);
+} streams SEC(".maps");
 
 static __always_inline int is_other(const __u8 *mac, const __u8 *than)
 {
@@ -215,6 +236,34 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64
 	return best;
 }
 
+/*
+ * Returns whether a frame belongs to a long TCP stream of this host. Frames of machines behind the
+ * device have no socket here, so theirs never do.
+ */
+static __always_inline int is_bulk(struct __sk_buff *skb, __u64 now)
+{
+	struct kumi_stream *stream;
+	struct bpf_tcp_sock *tcp;
+	struct bpf_sock *sk = skb->sk;
+	int is_long;
+
+	if (!sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 0;
+	tcp = bpf_tcp_sock(sk);
+	if (!tcp)
+		return 0;
+	is_long = tcp->packets_out > BULK_SEGMENTS;
+	stream = bpf_sk_storage_get(&streams, sk, 0, is_long ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+	if (!stream)
+		return 0;
+	if (is_long)
+		stream->bulk_until_ns = now + BULK_NS;
+	return now < stream->bulk_until_ns;
+}
+
 SEC("tc")
 int kumi_egress(struct __sk_buff *skb)
 {
@@ -238,6 +287,8 @@ int kumi_egress(struct __sk_buff *skb)
 	if (!peer || !own || is_other(macs.from, own->mac))
 		return TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
+	if (peer->daemon_has_bulk && is_bulk(skb, now))
+		return TC_ACT_UNSPEC;
 	bytes = wire_bytes(skb);
 	uses = bpf_map_lookup_elem(&frames, &peer->number);
 	if (!uses)
@@ -267,6 +318,60 @@ int kumi_egress(struct __sk_buff *skb)
 	return bpf_redirect(link->index, 0);
 }
 
+/* Answers a question on the link and path on which it came. */
+static __always_inline int answer(struct __sk_buff *skb, const struct kumi_sender *sender,
+				  struct kumi_question *question)
+{
+	struct kumi_mac mac = {};
+	struct kumi_count *count;
+	struct kumi_peer *peer;
+	struct kumi_way way;
+	__u32 link = sender->link;
+
+	__builtin_memcpy(mac.bytes, sender->mac, sizeof(mac.bytes));
+	peer = bpf_map_lookup_elem(&peers, &mac);
+	count = count_of(sender->number, link);
+	if (!peer || !count || link >= KUMI_LINKS_MAX)
+		return TC_ACT_SHOT;
+	way = peer->ways[link];
+	question->kind = KUMI_ANSWER;
+	question->received_bytes = bpf_cpu_to_be64(count->received_bytes);
+	question->answered_at_ns = bpf_cpu_to_be64(bpf_ktime_get_ns());
+	if (bpf_skb_store_bytes(skb, 0, &way, MACS_BYTES, 0) ||
+	    bpf_skb_store_bytes(skb, ETHERNET_BYTES, question, sizeof(*question), 0))
+		return TC_ACT_SHOT;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Keeps an answer for the daemon. */
+static __always_inline int keep(const struct kumi_sender *sender, const struct kumi_question *question)
+{
+	__u32 key = sender->number * KUMI_LINKS_MAX + sender->link;
+	struct kumi_answer *kept = bpf_map_lookup_elem(&answers, &key);
+
+	if (!kept)
+		return TC_ACT_SHOT;
+	kept->asked_at_ns = bpf_be64_to_cpu(question->asked_at_ns);
+	kept->sent_bytes = bpf_be64_to_cpu(question->sent_bytes);
+	kept->received_bytes = bpf_be64_to_cpu(question->received_bytes);
+	kept->answered_at_ns = bpf_be64_to_cpu(question->answered_at_ns);
+	kept->arrived_at_ns = bpf_ktime_get_ns();
+	kept->check = kept->asked_at_ns ^ kept->sent_bytes ^ kept->received_bytes ^ kept->answered_at_ns ^
+		      kept->arrived_at_ns;
+	return TC_ACT_SHOT;
+}
+
+static __always_inline int handle_question(struct __sk_buff *skb, const struct kumi_sender *sender)
+{
+	struct kumi_question question;
+
+	if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &question, sizeof(question)))
+		return TC_ACT_SHOT;
+	if (question.kind == KUMI_QUESTION)
+		return answer(skb, sender, &question);
+	return question.kind == KUMI_ANSWER ? keep(sender, &question) : TC_ACT_SHOT;
+}
+
 SEC("tc")
 int link_ingress(struct __sk_buff *skb)
 {
@@ -284,6 +389,8 @@ int link_ingress(struct __sk_buff *skb)
 	sender = bpf_map_lookup_elem(&senders, &from);
 	if (!sender)
 		return TC_ACT_UNSPEC;
+	if (skb->protocol == bpf_htons(KUMI_QUESTION_TYPE))
+		return handle_question(skb, sender);
 	own = bpf_map_lookup_elem(&device, &zero);
 	if (!own)
 		return TC_ACT_UNSPEC;

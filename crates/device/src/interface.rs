@@ -94,6 +94,18 @@ pub fn hasten_neighbours(device: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Keeps the device's neighbours while no daemon runs, so that the kernel's data path can go on.
+/// The device has no carrier then. Before Linux 5.16 the kernel forgets them.
+pub fn keep_neighbours(device: &str) {
+    for setting in [
+        "ipv4/conf/{}/arp_evict_nocarrier",
+        "ipv6/conf/{}/ndisc_evict_nocarrier",
+    ] {
+        let path = format!("/proc/sys/net/{}", setting.replace("{}", device));
+        let _ = std::fs::write(path, "0");
+    }
+}
+
 /// Sets an `rto_min` that fits the device's data path on its lasting routes. Returns the number of
 /// changed routes, or the first error. A route that refuses keeps the system's floor, which is no
 /// reason to stop.

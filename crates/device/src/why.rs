@@ -47,8 +47,13 @@ pub fn reasons(state: &Value) -> Vec<String> {
     reasons.extend(refusal.map(|error| format!("the daemon carries all frames: {error}")));
     let is_kernel = state["datapath"] == "kernel";
     for peer in items(state, "peers").filter(|peer| is_kernel && peer["up"] == true) {
-        if peer["datapath"] == "user" {
-            let name = text(peer, "name");
+        let name = text(peer, "name");
+        if peer["daemon"] == false {
+            reasons.push(format!(
+                "the daemon of peer {name} does not answer, though its kernel does: only frames \
+                 that the kernels carry arrive there; start its device again"
+            ));
+        } else if peer["datapath"] == "user" {
             reasons.push(format!(
                 "the daemon carries the frames to peer {name}: start its device with \
                  `--datapath kernel` too"
@@ -166,10 +171,12 @@ mod tests {
         let mut state = state(json!({"name": "eth1", "carrier": true, "received": {"ms_ago": 1}}));
         state["datapath"] = "kernel".into();
         state["peers"] = json!([{"name": "h2", "up": true, "datapath": "kernel"},
-                                {"name": "h3", "up": true, "datapath": "user"}]);
+                                {"name": "h3", "up": true, "datapath": "user"},
+                                {"name": "h4", "up": true, "datapath": "kernel", "daemon": false}]);
         let found = reasons(&state);
-        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("peer h3: start its device with `--datapath kernel`"));
+        assert!(found[1].contains("the daemon of peer h4 does not answer"));
         state["datapath"] = "user".into();
         state["facts"]["datapath_refusal"] = "no clang".into();
         assert_eq!(reasons(&state), ["the daemon carries all frames: no clang"]);

@@ -84,8 +84,8 @@ pub const QUARANTINE_LOSS: f64 = 0.10;
 pub enum Pace {
     /// The daemon sends the data, so reports come every few ms.
     Usual,
-    /// The kernel sends the data, and offers every 2 to 3 ms are reported. Two may be lost. S and D
-    /// have half of their constants.
+    /// The peer's kernel answers questions, which leave every 2 ms under load. Two may be lost. S
+    /// and D have half of their constants.
     Quick,
 }
 

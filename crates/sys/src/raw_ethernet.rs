@@ -52,6 +52,19 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
+/// Returns the address of an interface for frames of an EtherType.
+fn address(index: u32, ether_type: u16) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as libc::c_ushort,
+        sll_protocol: ether_type.to_be(),
+        sll_ifindex: index as libc::c_int,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}
+
 impl RawEthernet {
     /// Opens a socket on the interface with `index` for frames of `ether_type` with up to `mtu`
     /// bytes after the Ethernet header. The interface receives frames for any address while the
@@ -90,15 +103,7 @@ impl RawEthernet {
     }
 
     fn bind(&self, index: u32, ether_type: u16) -> io::Result<()> {
-        let address = libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as libc::c_ushort,
-            sll_protocol: ether_type.to_be(),
-            sll_ifindex: index as libc::c_int,
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
-        };
+        let address = address(index, ether_type);
         // SAFETY: `address` is a sockaddr_ll, and its size is passed.
         check(unsafe {
             libc::bind(
@@ -201,6 +206,52 @@ impl RawEthernet {
             )
         };
         if result == 0 { drops[1] } else { 0 }
+    }
+}
+
+/// A socket that sends frames on any interface and receives none.
+#[derive(Debug)]
+pub struct FrameSender {
+    fd: OwnedFd,
+}
+
+impl FrameSender {
+    /// Opens a socket.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_NET_RAW.
+    pub fn open() -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: a plain system call; protocol 0 receives nothing.
+        let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        check(raw)?;
+        // SAFETY: `raw` was just opened, and no other value owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        Ok(Self { fd })
+    }
+
+    /// Sends a whole Ethernet frame of `ether_type` on the interface with `index`.
+    ///
+    /// # Errors
+    /// The kernel's: `ENXIO` if the interface is gone, `NetworkDown`, `ENOBUFS` if its queue
+    /// dropped the frame.
+    pub fn send(&self, index: u32, ether_type: u16, frame: &[u8]) -> io::Result<()> {
+        let address = address(index, ether_type);
+        // SAFETY: the kernel reads `frame` and `address`, a sockaddr_ll, whose sizes are passed.
+        let sent = unsafe {
+            libc::sendto(
+                self.fd.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                libc::MSG_DONTWAIT,
+                std::ptr::from_ref(&address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        match sent {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -124,6 +124,10 @@ impl Device {
             self.feed();
             let now_ns = self.now_ns();
             if self.core.poll_timeout(now_ns) <= now_ns {
+                // Answers that wait are no silence.
+                if let Some(datapath) = &mut self.datapath {
+                    datapath.hear(&mut self.core, now_ns);
+                }
                 self.core.handle_timeout(now_ns);
                 self.hand_over_frames();
             }
@@ -156,8 +160,7 @@ impl Device {
             return;
         };
         let has_news = std::mem::take(&mut self.has_path_news) | self.core.take_direct_news();
-        let is_due = now_ns >= datapath.due_ns() || self.core.poll_timeout(now_ns) <= now_ns;
-        if has_news || is_due || self.core.has_direct_counts() {
+        if has_news || now_ns >= datapath.due_ns() {
             datapath.follow(&mut self.core, has_news, now_ns);
             if let Some(failure) = datapath.take_failure() {
                 interface::log(&self.config.name, &format!("warning: {failure}"));
@@ -378,19 +381,24 @@ impl Device {
             return;
         };
         state["datapath"] = "kernel".into();
+        let now_ns = self.now_ns();
         let macs = self.core.peers().map(|peer| peer.mac());
         for (mac, peer) in macs.zip(state["peers"].as_array_mut().into_iter().flatten()) {
             let is_kernel = datapath.carries(mac);
             peer["datapath"] = if is_kernel { "kernel" } else { "user" }.into();
+            peer["daemon"] = datapath.has_daemon(mac).into();
+            let has_bulk = is_kernel && !datapath.daemon_has_bulk(mac);
+            peer["bulk_datapath"] = if has_bulk { "kernel" } else { "user" }.into();
             for path in peer["paths"].as_array_mut().into_iter().flatten() {
                 let mut ports = self.ports.iter();
                 let number = ports.find(|port| path["link"] == port.name.as_str());
-                let carried = number.and_then(|port| datapath.path(mac, port.number));
-                if let Some((count, rate_bps)) = carried {
+                let carried = number.and_then(|port| datapath.path(mac, port.number, now_ns));
+                if let Some(carried) = carried {
                     path["kernel"] = json!({
-                        "tx_bytes": count.sent_bytes,
-                        "rx_bytes": count.received_bytes,
-                        "rate_bps": rate_bps.round(),
+                        "tx_bytes": carried.count.sent_bytes,
+                        "rx_bytes": carried.count.received_bytes,
+                        "rate_bps": carried.rate_bps.round(),
+                        "rests": carried.rests,
                     });
                 }
             }

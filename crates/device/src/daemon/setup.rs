@@ -80,9 +80,13 @@ pub fn run(mut config: DeviceConfig) -> anyhow::Result<()> {
         );
         let mut ports = Vec::new();
         for (number, name) in config.over.iter().enumerate() {
+            let number = number as u8;
+            let alias = datapath
+                .as_ref()
+                .and_then(|path| path.inherited_alias(number));
             ports.push(open_port_patiently(
-                number as u8,
-                name,
+                (number, name),
+                alias,
                 &config,
                 &mut core,
                 lane,
@@ -106,6 +110,9 @@ pub fn run(mut config: DeviceConfig) -> anyhow::Result<()> {
     if let Err(error) = outcome {
         let warning = "warning: cannot shorten the intervals of neighbour discovery";
         interface::log(&config.name, &format!("{warning}: {error}"));
+    }
+    if config.datapath == DatapathChoice::Kernel {
+        interface::keep_neighbours(&config.name);
     }
     if let Err(error) = interface::set_rto_min(&config.name, config.rto_floor()) {
         let warning = "warning: cannot set the RTO floor of the device's routes";
@@ -195,9 +202,11 @@ fn start_datapath(config: &mut DeviceConfig, mac: [u8; 6]) -> (Option<Datapath>,
         }
         let used = [&config.over[..], std::slice::from_ref(&config.name)].concat();
         datapath::clean(index, &used)?;
-        let mut datapath = Datapath::start(&config.name, index, mac)?;
-        for (number, name) in config.over.iter().enumerate() {
-            datapath.add_link(number as u8, name, interface::index(name)?)?;
+        let links = config.over.iter().map(|name| interface::index(name));
+        let links = links.collect::<Result<Vec<u32>, _>>()?;
+        let mut datapath = Datapath::start(&config.name, index, mac, &links)?;
+        for ((number, name), link) in (0..).zip(&config.over).zip(links) {
+            datapath.add_link(number, name, link)?;
         }
         Ok(Some(datapath))
     };
@@ -217,8 +226,8 @@ fn start_datapath(config: &mut DeviceConfig, mac: [u8; 6]) -> (Option<Datapath>,
 /// Opens a port, with several attempts while it is in use. The port may belong to a killed daemon
 /// that the kernel is still cleaning up.
 fn open_port_patiently(
-    number: u8,
-    name: &str,
+    link: (u8, &str),
+    alias: Option<[u8; 6]>,
     config: &DeviceConfig,
     core: &mut Endpoint,
     lane: Lane,
@@ -226,7 +235,7 @@ fn open_port_patiently(
     let mut attempts = PORT_ATTEMPTS;
     loop {
         attempts -= 1;
-        match open_port(number, name, config, core, lane, 0) {
+        match open_port(link, alias, config, core, lane, 0) {
             Err(error) if attempts > 0 && error.is::<PortTaken>() => {
                 std::thread::sleep(PORT_RETRY);
             }
@@ -236,8 +245,8 @@ fn open_port_patiently(
 }
 
 fn open_port(
-    number: u8,
-    name: &str,
+    (number, name): (u8, &str),
+    alias: Option<[u8; 6]>,
     config: &DeviceConfig,
     core: &mut Endpoint,
     lane: Lane,
@@ -253,7 +262,7 @@ fn open_port(
     }
     let direct = match config.datapath {
         DatapathChoice::User => None,
-        DatapathChoice::Kernel => datapath::link_addresses(interface.mac),
+        DatapathChoice::Kernel => datapath::link_addresses(interface.mac, alias),
     };
     let link = Port::link_config(interface, config.port, config.peer.is_empty(), direct);
     core.add_link(number, link, now_ns);
@@ -280,8 +289,8 @@ impl Device {
             .find(|number| !is_taken(number))
             .context("no number is free for the link")?;
         let port = open_port(
-            number,
-            name,
+            (number, name),
+            None,
             &self.config,
             &mut self.core,
             self.lane,
@@ -307,7 +316,8 @@ impl Device {
                 is_fixed.then(|| link.capacity.rate_bps() as u64)
             });
             let lane = self.lane;
-            let outcome = open_port(number, &name, &self.config, &mut self.core, lane, now_ns);
+            let link = (number, name.as_str());
+            let outcome = open_port(link, None, &self.config, &mut self.core, lane, now_ns);
             if let Ok(port) = outcome {
                 if let Some(datapath) = &mut self.datapath {
                     let outcome = datapath.add_link(number, &port.name, port.index);

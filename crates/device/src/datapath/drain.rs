@@ -1,4 +1,4 @@
-//! Bytes that leave a path, from the peer's counts: how far it is behind, and how fast it is.
+//! Bytes that leave a path, from the peer's answers: how far it is behind, and how fast it is.
 //!
 //! ```text
 //! sent  ──── waits and travels ────  received + offset
@@ -6,12 +6,12 @@
 //! offset: bytes lost, and bytes that one side counted before the other
 //! ```
 //!
-//! Each offer has `marker`, the bytes that were sent before the last offer of this side that
-//! arrived, and `received`, which was read at that moment. What was sent before the marker is no
-//! longer on the way, and no more than what was sent has arrived:
+//! Each answer has the bytes that were sent before its question, and those that the peer's kernel
+//! had received when the question arrived. What was sent before the question is no longer on the
+//! way then, and no more than what was sent has arrived:
 //!
 //! ```text
-//! marker - received  <=  offset  <=  sent - received
+//! sent before the question - received  <=  offset  <=  sent - received
 //! ```
 //!
 //! The rate of a path is the third highest of the rates at which bytes arrived in the last
@@ -22,7 +22,7 @@
 //! arrive in the time that the answer takes. Before, and when none has waited for a second, the
 //! rate is that of the link.
 
-use kumi_multilink::wire::Counts;
+use super::intf::Answer;
 use std::collections::VecDeque;
 
 /// Rates that are compared: a quarter of a second of traffic.
@@ -32,7 +32,7 @@ const RATE_POSITION: usize = 2;
 const RATES_PER_POSITION: usize = 8;
 /// Rates before the highest counts. A burst that does not fill its interval shows too little.
 const RATES_LEAST: usize = 4;
-/// Least time and bytes of a rate. The daemons' times are right to about 0.1 ms.
+/// Least time and bytes of a rate.
 const RATE_NS: u64 = 3_500_000;
 const RATE_BYTES: u64 = 16_384;
 /// Answers of the last 64 that must find bytes waiting, before the rates count.
@@ -43,16 +43,18 @@ const WAITING_BYTES: f64 = 16_384.0;
 const FORGET_NS: u64 = 1_000_000_000;
 /// Time between two answers above which they say nothing of the time between them, in ns.
 const APART_NS: u64 = 10_000_000;
-/// Time over which the shortest delay of offers is kept, in ns. Clocks drift by 0.1 ms in it.
+/// Time over which the shortest delay of answers is kept, in ns. Clocks drift by 0.1 ms in it.
 const DELAY_NS: u64 = 1_000_000_000;
+/// Time over which the shortest round trip is kept, in ns.
+const TRIP_NS: u64 = 10_000_000_000;
 
-/// State of one path.
+/// State of one path. All times are of this side's `CLOCK_MONOTONIC`.
 #[derive(Debug, Default)]
 pub struct Drain {
     /// `sent - received` while nothing is on the way.
     offset: i64,
-    /// Counts at the start of the present interval.
-    start: Option<Counts>,
+    /// Answer at the start of the present interval.
+    start: Option<Answer>,
     /// Rates of the last intervals, in bit/s.
     rates_bps: VecDeque<f64>,
     /// Last answers, as bits: 1 if bytes waited.
@@ -61,7 +63,10 @@ pub struct Drain {
     shown_at_ns: u64,
     /// Rate at which bytes arrived in the last interval, with the time.
     latest: (f64, u64),
-    delay: Delay,
+    /// Shortest time from an answer to its arrival, by two clocks.
+    delay: Least<DELAY_NS>,
+    /// Shortest round trip.
+    trip: Least<TRIP_NS>,
 }
 
 /// State of a path by the peer's counts.
@@ -73,38 +78,46 @@ pub struct Drained {
     pub at_ns: u64,
     /// Rate of the path, in bit/s.
     pub rate_bps: f64,
+    /// Time that a frame takes besides its length, in ns.
+    pub travel_ns: u64,
 }
 
 impl Drain {
-    /// Evaluates counts of the peer that arrive at `now_ns`, after `sent` bytes were sent, over a
-    /// link of `link_bps`. `travel_ns` is the time that an offer takes at least.
-    pub fn note(
-        &mut self,
-        counts: Counts,
-        sent: u64,
-        link_bps: f64,
-        (now_ns, travel_ns): (u64, u64),
-    ) -> Drained {
-        let least = counts.marker.wrapping_sub(counts.received) as i64;
-        let most = sent.wrapping_sub(counts.received) as i64;
+    /// Evaluates an answer of the peer, after `sent` bytes were sent, over a link of `link_bps`.
+    pub fn note(&mut self, answer: Answer, sent: u64, link_bps: f64) -> Drained {
+        let now_ns = answer.arrived_at_ns;
+        let least = answer.sent_bytes.wrapping_sub(answer.received_bytes) as i64;
+        let most = sent.wrapping_sub(answer.received_bytes) as i64;
         self.offset = self.offset.max(least).min(most);
-        let left_bytes = counts.received.wrapping_add_signed(self.offset).min(sent);
-        let age_ns = self.delay.excess_ns(now_ns, counts.at_ns) + travel_ns;
-        self.measure(counts, sent - left_bytes, (now_ns, age_ns));
+        let left_bytes = answer.received_bytes.wrapping_add_signed(self.offset);
+        let left_bytes = left_bytes.min(sent);
+        let trip_ns = now_ns.saturating_sub(answer.asked_at_ns).min(DELAY_NS);
+        self.trip.note(trip_ns as i64, now_ns);
+        let delay_ns = now_ns.wrapping_sub(answer.answered_at_ns) as i64;
+        let excess_ns = self.delay.note(delay_ns, now_ns).min(DELAY_NS);
+        let age_ns = excess_ns + self.travel_ns();
+        self.measure(answer, sent - left_bytes, age_ns);
         Drained {
             left_bytes,
             at_ns: now_ns.saturating_sub(age_ns),
             rate_bps: self.rate_bps(link_bps, now_ns),
+            travel_ns: self.travel_ns(),
         }
     }
 
+    /// Returns half of the shortest round trip, in ns.
+    fn travel_ns(&self) -> u64 {
+        self.trip.least_ns().unsigned_abs() / 2
+    }
+
     /// Measures the rate of the path, while `waiting_bytes` are on the way.
-    fn measure(&mut self, counts: Counts, waiting_bytes: u64, (now_ns, age_ns): (u64, u64)) {
-        let start = *self.start.get_or_insert(counts);
-        let span_ns = counts.at_ns.wrapping_sub(start.at_ns);
+    fn measure(&mut self, answer: Answer, waiting_bytes: u64, age_ns: u64) {
+        let now_ns = answer.arrived_at_ns;
+        let start = *self.start.get_or_insert(answer);
+        let span_ns = answer.answered_at_ns.wrapping_sub(start.answered_at_ns);
         // A peer that restarted counts from 0, on another clock.
-        if counts.received < start.received || span_ns > APART_NS {
-            self.start = Some(counts);
+        if answer.received_bytes < start.received_bytes || span_ns > APART_NS {
+            self.start = Some(answer);
             return;
         }
         let arriving_bytes = self.latest_bps(now_ns) * age_ns as f64 / 8e9;
@@ -116,8 +129,8 @@ impl Drain {
         if span_ns < RATE_NS {
             return;
         }
-        self.start = Some(counts);
-        let arrived_bytes = counts.received - start.received;
+        self.start = Some(answer);
+        let arrived_bytes = answer.received_bytes - start.received_bytes;
         let rate_bps = arrived_bytes as f64 * 8e9 / span_ns as f64;
         self.latest = (rate_bps, now_ns);
         if arrived_bytes >= RATE_BYTES {
@@ -134,10 +147,15 @@ impl Drain {
 
     /// Returns the rate of the path over a link of `link_bps`.
     fn rate_bps(&self, link_bps: f64, now_ns: u64) -> f64 {
-        match now_ns < self.shown_at_ns + FORGET_NS {
+        match self.is_shown(now_ns) {
             true => self.shown_bps(link_bps),
             false => link_bps,
         }
+    }
+
+    /// Returns whether bytes waited lately, so that the rates show the path's limit.
+    pub fn is_shown(&self, now_ns: u64) -> bool {
+        now_ns < self.shown_at_ns + FORGET_NS
     }
 
     /// Returns the rate that the path showed last, or that of its link.
@@ -171,36 +189,39 @@ impl Drain {
     }
 }
 
-/// Shortest time between two clocks' readings, of the last one to two [`DELAY_NS`].
+/// Shortest time of the last one to two `WINDOW_NS`.
 #[derive(Debug)]
-struct Delay {
+struct Least<const WINDOW_NS: u64> {
     since_ns: u64,
     before_ns: i64,
-    least_ns: i64,
+    present_ns: i64,
 }
 
-impl Default for Delay {
+impl<const WINDOW_NS: u64> Default for Least<WINDOW_NS> {
     fn default() -> Self {
         Self {
             since_ns: 0,
             before_ns: i64::MAX,
-            least_ns: i64::MAX,
+            present_ns: i64::MAX,
         }
     }
 }
 
-impl Delay {
-    /// Returns by how much a message took longer than the quickest one, at most [`DELAY_NS`].
-    fn excess_ns(&mut self, now_ns: u64, sent_at_ns: u64) -> u64 {
-        let delay_ns = now_ns.wrapping_sub(sent_at_ns) as i64;
-        if now_ns >= self.since_ns + DELAY_NS {
+impl<const WINDOW_NS: u64> Least<WINDOW_NS> {
+    /// Records a time. Returns by how much it exceeds the shortest.
+    fn note(&mut self, time_ns: i64, now_ns: u64) -> u64 {
+        if now_ns >= self.since_ns + WINDOW_NS {
             self.since_ns = now_ns;
-            self.before_ns = std::mem::replace(&mut self.least_ns, delay_ns);
+            self.before_ns = std::mem::replace(&mut self.present_ns, time_ns);
         }
-        self.least_ns = self.least_ns.min(delay_ns);
-        let least_ns = self.least_ns.min(self.before_ns);
-        let excess_ns = delay_ns.wrapping_sub(least_ns).max(0).unsigned_abs();
-        excess_ns.min(DELAY_NS)
+        self.present_ns = self.present_ns.min(time_ns);
+        let excess_ns = time_ns.wrapping_sub(self.least_ns());
+        excess_ns.max(0).unsigned_abs()
+    }
+
+    /// Returns the shortest time.
+    fn least_ns(&self) -> i64 {
+        self.present_ns.min(self.before_ns)
     }
 }
 
@@ -210,12 +231,12 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Time of a step of [`run`], in ns, and steps between two offers.
+    /// Time of a step of [`run`], in ns, and steps between two questions.
     const STEP_NS: u64 = 100_000;
-    const OFFER_STEPS: u64 = 20;
+    const QUESTION_STEPS: u64 = 20;
 
     /// Offers `offered_bps` to a path that carries `bps` and loses a packet of 1500 bytes in each
-    /// step of `lossy`, for this time. Returns for each offer by how much the drain is wrong about
+    /// step of `lossy`, for this time. Returns for each answer by how much the drain is wrong about
     /// the bytes that left the path.
     fn run(
         drain: &mut Drain,
@@ -227,25 +248,39 @@ mod tests {
         let (mut sent, mut left, mut lost) = (0, 0, 0);
         let mut markers = VecDeque::new();
         let mut errors = Vec::new();
-        for step in 0..time_ns / STEP_NS {
-            if step % OFFER_STEPS == 0 {
+        for step in 1..time_ns / STEP_NS {
+            if step % QUESTION_STEPS == 0 {
                 markers.push_back(sent);
             }
             sent += step_bytes(offered_bps);
             left += step_bytes(bps).min(sent - left);
             lost += if lossy.contains(&step) { 1500 } else { 0 };
             while let Some(marker) = markers.pop_front_if(|marker| *marker < left) {
-                let counts = Counts {
-                    sent: 0,
-                    received: left - lost,
-                    marker,
-                    at_ns: 77 * MS + step * STEP_NS,
+                let answer = Answer {
+                    asked_at_ns: step * STEP_NS,
+                    sent_bytes: marker,
+                    received_bytes: left - lost,
+                    answered_at_ns: 77 * MS + step * STEP_NS,
+                    arrived_at_ns: step * STEP_NS,
+                    check: 0,
                 };
-                let drained = drain.note(counts, sent, 1e9, (step * STEP_NS, 0));
+                let drained = drain.note(answer, sent, 1e9);
                 errors.push(drained.left_bytes as i64 - left as i64);
             }
         }
         errors
+    }
+
+    /// Returns the answer to a question that a peer without delay answers.
+    fn answer_at(ns: u64, received_bytes: u64, sent_bytes: u64) -> Answer {
+        Answer {
+            asked_at_ns: ns,
+            sent_bytes,
+            received_bytes,
+            answered_at_ns: ns,
+            arrived_at_ns: ns,
+            check: 0,
+        }
     }
 
     #[test]
@@ -263,16 +298,12 @@ mod tests {
         let mut drain = Drain::default();
         let mut received = 0;
         // Rates in Mb/s of a path of 100 Mb/s. Enough bytes wait from the beginning.
-        for (offer, mbps) in (0..).zip([43, 99, 98, 99, 43, 99, 99]) {
+        for (number, mbps) in (1..).zip([43, 99, 98, 99, 43, 99, 99]) {
             received += mbps * 500;
-            let counts = Counts {
-                received,
-                at_ns: offer * 4 * MS,
-                ..Counts::default()
-            };
-            drain.note(counts, received + 200_000, 1e10, (offer * 4 * MS, 0));
+            let answer = answer_at(number * 4 * MS, received, 0);
+            drain.note(answer, received + 200_000, 1e10);
             // The first answer begins the first interval.
-            assert_eq!(drain.measured_bps().is_some(), offer > 4, "{offer}");
+            assert_eq!(drain.measured_bps().is_some(), number > 5, "{number}");
         }
         assert_eq!(drain.measured_bps(), Some(99e6));
         assert_eq!(drain.firm_bps(), None);
@@ -287,23 +318,17 @@ mod tests {
 
     #[test]
     fn drain__messages_with_pauses__show_the_rate_of_the_path() {
-        // Each 20 ms a message leaves, for 10 ms of the path. Offers come every 2.1 ms.
+        // Each 20 ms a message leaves, for 10 ms of the path. Answers come every 2.1 ms.
         let (mut drain, rate_bps) = (Drain::default(), 1e9);
         let message_bytes = 1_250_000_u64;
         let arrived = |ns: u64| {
             let into = (ns % (20 * MS)) as f64 * rate_bps / 8e9;
             ns / (20 * MS) * message_bytes + (into as u64).min(message_bytes)
         };
-        for offer in 1..100_u64 {
-            let now_ns = offer * 2_100_000;
+        for number in 1..100_u64 {
+            let now_ns = number * 2_100_000;
             let sent = (now_ns / (20 * MS) + 1) * message_bytes;
-            let counts = Counts {
-                sent: 0,
-                received: arrived(now_ns),
-                marker: 0,
-                at_ns: now_ns,
-            };
-            drain.note(counts, sent, 1e10, (now_ns, 0));
+            drain.note(answer_at(now_ns, arrived(now_ns), 0), sent, 1e10);
         }
         let shown_bps = drain.rate_bps(1e10, 210 * MS);
         assert!((shown_bps - 1e9).abs() < 1e7, "{shown_bps}");
@@ -313,7 +338,7 @@ mod tests {
     fn drain__bytes_lost__do_not_wait() {
         let mut drain = Drain::default();
         let errors = run(&mut drain, (900_000_000, 300_000_000), 500..1500, 200 * MS);
-        // Each offer comes after the frames of a step that it does not count.
+        // Each answer comes after the frames of a step that it does not count.
         let worst = errors.iter().map(|error| error.abs()).max();
         assert!(worst < Some(3750 + 20 * 1500), "{worst:?}");
         assert!(errors.last().unwrap().abs() <= 3750, "{errors:?}");
@@ -323,13 +348,8 @@ mod tests {
     fn drain__either_side_counts_from_0_again__follows() {
         let mut drain = Drain::default();
         let mut note = |received, marker, sent, at: u64| {
-            let counts = Counts {
-                sent: 0,
-                received,
-                marker,
-                at_ns: at * MS,
-            };
-            drain.note(counts, sent, 1e9, (at * MS, 0)).left_bytes
+            let answer = answer_at(at * MS, received, marker);
+            drain.note(answer, sent, 1e9).left_bytes
         };
         assert_eq!(note(1000, 1000, 1000, 2), 1000);
         // The peer restarted: 500 bytes are on the way.
@@ -346,28 +366,29 @@ mod tests {
         for (received, marker, at_ns) in
             [(u64::MAX, 0, 0), (0, u64::MAX, u64::MAX), (1 << 63, 5, 9)]
         {
-            let counts = Counts {
-                sent: 0,
-                received,
-                marker,
-                at_ns,
+            let answer = Answer {
+                asked_at_ns: at_ns,
+                answered_at_ns: at_ns,
+                ..answer_at(5 * MS, received, marker)
             };
-            let drained = drain.note(counts, 1000, 1e9, (5 * MS, 0));
+            let drained = drain.note(answer, 1000, 1e9);
             assert!(drained.left_bytes <= 1000 && drained.rate_bps.is_finite());
         }
     }
 
     #[test]
-    fn drain__offer_that_took_longer__is_older() {
+    fn drain__answer_that_took_longer__is_older() {
         let mut drain = Drain::default();
-        let mut at_ns = |now: u64, sent: u64| {
-            let counts = Counts {
-                at_ns: sent * MS,
-                ..Counts::default()
+        let mut drained = |arrived: u64, answered: u64| {
+            let answer = Answer {
+                asked_at_ns: arrived * MS - 2000,
+                answered_at_ns: answered * MS,
+                ..answer_at(arrived * MS, 0, 0)
             };
-            drain.note(counts, 0, 1e9, (now * MS, 1000)).at_ns
+            drain.note(answer, 0, 1e9)
         };
-        assert_eq!(at_ns(100, 7), 100 * MS - 1000);
-        assert_eq!(at_ns(105, 9), 102 * MS - 1000);
+        assert_eq!(drained(100, 7).travel_ns, 1000);
+        assert_eq!(drained(102, 9).at_ns, 102 * MS - 1000);
+        assert_eq!(drained(105, 9).at_ns, 102 * MS - 1000);
     }
 }

@@ -11,6 +11,9 @@ pub enum DatapathError {
     /// The kernel refused the programs.
     #[error("the kernel refuses the programs: {0}; they need Linux 5.12")]
     Refused(libbpf_rs::Error),
+    /// A killed daemon of another version left its maps.
+    #[error("the programs of a daemon of another version are still attached")]
+    OtherVersion,
     /// An interface does not take a program.
     #[error("cannot attach a program to `{interface}`: {error}")]
     Attach {
@@ -19,6 +22,9 @@ pub enum DatapathError {
         /// Error of the kernel.
         error: libbpf_rs::Error,
     },
+    /// The socket for questions cannot be opened.
+    #[error("cannot open a packet socket to ask the peers' kernels: {0}")]
+    Questions(std::io::Error),
     /// The length of the device's bursts cannot be set.
     #[error("cannot fit the device's bursts to its links: {0}")]
     Bursts(std::io::Error),

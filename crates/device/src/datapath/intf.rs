@@ -23,7 +23,7 @@ impl From<Mac> for Key {
 }
 
 /// `struct kumi_way`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoBytes, Immutable)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Way {
     /// Destination address.
@@ -33,19 +33,23 @@ pub struct Way {
 }
 
 /// `struct kumi_peer`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Peer {
     /// Links that may carry frames, as bits.
     pub links: u32,
     /// Number of the peer.
     pub number: u32,
+    /// 1 if the daemon carries long streams, otherwise 0.
+    pub daemon_has_bulk: u32,
+    /// Always 0.
+    pub zero: u32,
     /// Addresses by link.
     pub ways: [Way; LINKS_MAX],
 }
 
 /// `struct kumi_sender`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoBytes, Immutable)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Sender {
     /// Number of the local link.
@@ -59,7 +63,7 @@ pub struct Sender {
 }
 
 /// `struct kumi_link`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoBytes, Immutable)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Link {
     /// Interface, 0 for none.
@@ -92,6 +96,56 @@ pub struct Count {
     pub sent_bytes: u64,
     /// Bytes received, as on the wire.
     pub received_bytes: u64,
+}
+
+/// `struct kumi_question`, with its numbers in network order.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Question {
+    /// 1: a question.
+    pub kind: u8,
+    /// Always 0.
+    pub zero: [u8; 7],
+    /// Time of the question, in ns.
+    pub asked_at_ns: [u8; 8],
+    /// Bytes sent on the path before it.
+    pub sent_bytes: [u8; 8],
+    /// The answer's fields, and what fills the shortest frame.
+    pub rest: [u8; 22],
+}
+
+/// `KUMI_QUESTION_TYPE` and `KUMI_QUESTION`.
+pub const QUESTION_TYPE: u16 = 0x88b5;
+pub const QUESTION: u8 = 1;
+
+/// `struct kumi_answer`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Answer {
+    /// Time of the question, in ns.
+    pub asked_at_ns: u64,
+    /// Bytes that this side had sent before it.
+    pub sent_bytes: u64,
+    /// Bytes of them that the peer had received when it answered.
+    pub received_bytes: u64,
+    /// Time of the answer by the peer's clock, in ns.
+    pub answered_at_ns: u64,
+    /// Time at which it arrived, in ns.
+    pub arrived_at_ns: u64,
+    /// The other fields by XOR.
+    pub check: u64,
+}
+
+impl Answer {
+    /// Returns whether the program has written all fields.
+    pub fn is_whole(&self) -> bool {
+        let fields = self.asked_at_ns
+            ^ self.sent_bytes
+            ^ self.received_bytes
+            ^ self.answered_at_ns
+            ^ self.arrived_at_ns;
+        self.arrived_at_ns > 0 && fields == self.check
+    }
 }
 
 /// `struct kumi_device`.

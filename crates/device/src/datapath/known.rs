@@ -1,13 +1,28 @@
-//! A peer as the programs know it: its ways, and the links that rest.
+//! A peer as the programs know it: its ways, the links that rest, and who has its long streams.
 
+use super::bulk;
 use super::drain::Drain;
 use super::intf::{Peer, Way};
-use kumi_multilink::endpoint::direct::DirectPeer;
+use kumi_multilink::endpoint::direct::{self, DirectPeer};
 use kumi_multilink::wire::LINKS_MAX;
 
 /// Share of the fastest path's rate below which a path rests, and time of a rest in ns.
 const SHARE_LEAST: f64 = 0.2;
 const REST_NS: u64 = 10_000_000_000;
+
+/// Questions on a path. Times are in the programs' ns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked {
+    /// Time of the last question.
+    pub last_ns: u64,
+    /// Time of the last question that was answered.
+    pub answered_ns: u64,
+}
+
+/// Iterates over the ways of a peer that are up.
+fn up(peer: &DirectPeer) -> impl Iterator<Item = &direct::Way> {
+    peer.ways.iter().filter(|way| way.is_up)
+}
 
 /// A peer, as the programs know it.
 #[derive(Debug, Default)]
@@ -16,14 +31,26 @@ pub struct Known {
     pub number: u32,
     /// Its links and addresses; `None` if the daemon carries the frames to it.
     pub reached: Option<Peer>,
-    /// Frames at the last look.
+    /// Frames at the last look, and time until which the peer counts as in use, in ns.
     pub frames: u64,
+    pub used_until_ns: u64,
+    /// Questions, by link.
+    pub asked: [Asked; LINKS_MAX],
+    /// Time of the last questions, in ns.
+    pub asked_at_ns: u64,
     /// Drains of its paths, by link.
     pub drains: [Drain; LINKS_MAX],
     /// Times until which links rest, in ns.
     rest_until_ns: [u64; LINKS_MAX],
     /// Rates that the drains gave last, in bit/s.
     pub rates_bps: [f64; LINKS_MAX],
+    /// Time until which the ways of a predecessor of this daemon count, unless the peer offers
+    /// others, in ns.
+    pub inherited_until_ns: u64,
+    /// Its daemon was heard lately.
+    pub has_daemon: bool,
+    /// The daemon carries long streams.
+    pub daemon_has_bulk: bool,
 }
 
 impl Known {
@@ -35,11 +62,54 @@ impl Known {
         }
     }
 
+    /// Returns a peer to which a predecessor of this daemon had these ways.
+    pub fn inherited(reached: Peer, until_ns: u64) -> Self {
+        Self {
+            number: reached.number,
+            reached: Some(reached),
+            inherited_until_ns: until_ns,
+            ..Self::default()
+        }
+    }
+
+    /// Chooses who carries long streams. `daemon_bps` is the rate of a link that the daemon has
+    /// measured, in bit/s. `now_ns` is the programs' time.
+    ///
+    /// What the peer received lately is the better measure, but while the daemon has the long
+    /// streams, only the daemon measures.
+    pub fn choose_bulk(
+        &mut self,
+        peer: &DirectPeer,
+        daemon_bps: impl Fn(u8) -> Option<f64>,
+        now_ns: u64,
+    ) {
+        let rate = |link: u8| {
+            let drain = &self.drains[usize::from(link)];
+            let shown_bps = drain.firm_bps();
+            let lately_bps = shown_bps.filter(|_| drain.is_shown(now_ns));
+            lately_bps.or_else(|| daemon_bps(link)).or(shown_bps)
+        };
+        let rates_bps: Vec<_> = up(peer).map(|way| rate(way.link)).collect();
+        let has = self.daemon_has_bulk;
+        let daemon_should = bulk::daemon_should(&rates_bps, has).unwrap_or(has);
+        self.daemon_has_bulk = daemon_should && peer.has_daemon;
+    }
+
+    /// Returns whether a link rests.
+    pub fn rests(&self, link: u8, now_ns: u64) -> bool {
+        now_ns < self.rest_until_ns[usize::from(link)]
+    }
+
     /// Lets links rest that are slow beside the fastest: a stream waits for each of its bursts
-    /// there. Their rates are forgotten, so they are tried again after the rest.
+    /// there. Their rates are forgotten, so they are tried again after the rest. None rests while
+    /// the daemon has the long streams.
     pub fn rest_slow_links(&mut self, peer: &DirectPeer, now_ns: u64) {
-        let used = peer.ways.iter().map(|way| way.link);
-        let used = used.filter(|link| now_ns >= self.rest_until_ns[usize::from(*link)]);
+        if self.daemon_has_bulk {
+            self.rest_until_ns = [0; LINKS_MAX];
+            return;
+        }
+        let used = up(peer).map(|way| way.link);
+        let used = used.filter(|link| !self.rests(*link, now_ns));
         let rate = |link: u8| Some((link, self.drains[usize::from(link)].firm_bps()?));
         let rates: Vec<(u8, f64)> = used.filter_map(rate).collect();
         let fastest_bps = rates
@@ -53,17 +123,20 @@ impl Known {
         }
     }
 
-    /// Returns the ways to the peer: the links that do not rest, or all if each of them rests.
+    /// Returns the ways to the peer. The links that are up and do not rest are used, or all that
+    /// are up if each of them rests.
     pub fn ways(&self, peer: &DirectPeer, now_ns: u64) -> Peer {
-        let rests = |link: u8| now_ns < self.rest_until_ns[usize::from(link)];
-        let all_rest = peer.ways.iter().all(|way| rests(way.link));
+        let all_rest = up(peer).all(|way| self.rests(way.link, now_ns));
         let mut value = Peer {
             links: 0,
             number: self.number,
+            daemon_has_bulk: self.daemon_has_bulk.into(),
+            zero: 0,
             ways: [Way::default(); LINKS_MAX],
         };
         for way in &peer.ways {
-            value.links |= u32::from(all_rest || !rests(way.link)) << way.link;
+            let is_used = way.is_up && (all_rest || !self.rests(way.link, now_ns));
+            value.links |= u32::from(is_used) << way.link;
             value.ways[usize::from(way.link)] = Way {
                 to: way.to,
                 from: way.from,

@@ -5,25 +5,28 @@
 //! maps who may be reached how. A frame to a peer that is not in the maps goes to the daemon. So a
 //! peer moves between the two data paths by one map write.
 
+mod bulk;
 mod chunk;
 mod drain;
 mod error;
 mod intf;
 mod known;
 mod program;
+mod questions;
 
 pub use error::DatapathError;
 
 use chunk::Chunk;
-use intf::{Count, Device, Link, PEERS_MAX, Path, Sender};
+use intf::{Count, Device, Link, PEERS_MAX, Sender};
 use known::Known;
 use kumi_multilink::endpoint::direct::DirectPeer;
 use kumi_multilink::endpoint::{DirectLink, Endpoint};
 use kumi_multilink::wire::{LINKS_MAX, Mac};
 use kumi_sys::netlink::link::interfaces;
+use kumi_sys::raw_ethernet::FrameSender;
 use nix::time::{ClockId, clock_gettime};
-use program::Program;
-use std::collections::HashMap;
+use program::{Inherited, Program};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -31,6 +34,15 @@ use std::time::Duration;
 const LOOK_NS: u64 = 10_000_000;
 /// Interval between updates of rates, and of peers whose offers may be void, in ns.
 const FOLLOW_NS: u64 = 50_000_000;
+
+/// Time after the last frame for which a peer counts as in use, in ns.
+const USED_NS: u64 = 200_000_000;
+
+/// Time for which frames of a sender are taken after its offer ended, in ns. A daemon that starts
+/// again offers the same in the meantime.
+const LINGER_NS: u64 = 2_000_000_000;
+/// Time for which the ways of a predecessor count, in ns.
+const INHERIT_NS: u64 = 10_000_000_000;
 
 /// MTU of a device until it is told, in bytes.
 const MTU_USUAL: u32 = 1500;
@@ -41,25 +53,56 @@ pub struct Datapath {
     index: u32,
     links: [Option<(u32, Link)>; LINKS_MAX],
     peers: HashMap<Mac, Known>,
-    /// Device of the sender, and local link, by alias.
-    senders: HashMap<Mac, (Mac, u8)>,
+    /// Senders, by alias.
+    senders: HashMap<Mac, Taken>,
+    /// Own aliases of a predecessor of this daemon, by link.
+    inherited_aliases: [Option<Mac>; LINKS_MAX],
     looked_at_ns: u64,
     followed_at_ns: u64,
+    /// Sends questions, and when the next one is due, in ns.
+    questions: FrameSender,
+    ask_at_ns: u64,
     /// First failure of a map, which is reported once.
     failure: Option<String>,
     chunk: Chunk,
 }
 
+/// A sender whose frames the kernel takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Taken {
+    /// Address of its device.
+    mac: Mac,
+    /// Local link.
+    link: u8,
+    /// Time until which its frames are taken though nobody offers them, in ns.
+    until_ns: u64,
+}
+
+/// Traffic of the kernel on a path, and by what it chooses links.
+#[derive(Debug, Clone, Copy)]
+pub struct Carried {
+    /// Bytes, as on the wire.
+    pub count: Count,
+    /// Rate of the path in bit/s, 0 before the peer has reported.
+    pub rate_bps: f64,
+    /// The link is not used, as it is slow beside the others.
+    pub rests: bool,
+}
+
 /// Returns the addresses of a link for frames that the kernel carries: `None` if its NIC has none.
-pub fn link_addresses(address: Option<Mac>) -> Option<DirectLink> {
-    let mut alias = Mac::default();
-    let random = crate::tap::random_u64().ok()?;
-    alias.copy_from_slice(&random.to_ne_bytes()[..6]);
-    // Locally administered, and of one station.
-    alias[0] = alias[0] & !1 | 2;
+/// `alias` is that of a predecessor of this daemon.
+pub fn link_addresses(address: Option<Mac>, alias: Option<Mac>) -> Option<DirectLink> {
+    let random = || {
+        let mut alias = Mac::default();
+        let random = crate::tap::random_u64().ok()?;
+        alias.copy_from_slice(&random.to_ne_bytes()[..6]);
+        // Locally administered, and of one station.
+        alias[0] = alias[0] & !1 | 2;
+        Some(alias)
+    };
     Some(DirectLink {
         address: address?,
-        alias,
+        alias: alias.or_else(random)?,
     })
 }
 
@@ -82,29 +125,74 @@ fn kernel_ns() -> u64 {
 }
 
 impl Datapath {
-    /// Loads the programs and attaches the one that sends to the device `name`.
+    /// Loads the programs and attaches the one that sends to the device `name`. If a daemon with
+    /// the same `links` was killed, its programs are replaced, and frames flow on meanwhile.
     ///
     /// # Errors
     /// The kernel refuses them.
-    pub fn start(name: &str, index: u32, mac: Mac) -> Result<Self, DatapathError> {
+    pub fn start(name: &str, index: u32, mac: Mac, links: &[u32]) -> Result<Self, DatapathError> {
+        let inherited = Inherited::find(index, links).filter(|inherited| {
+            let numbers = 0..LINKS_MAX as u8;
+            let own = links.iter().copied().chain(std::iter::repeat(0));
+            let mut both = numbers.zip(own);
+            both.all(|(number, own)| [0, own].contains(&inherited.interface(number)))
+        });
+        match Self::start_with(name, index, mac, inherited.as_ref()) {
+            Err(_) if inherited.is_some() => Self::start_with(name, index, mac, None),
+            outcome => outcome,
+        }
+    }
+
+    fn start_with(
+        name: &str,
+        index: u32,
+        mac: Mac,
+        inherited: Option<&Inherited>,
+    ) -> Result<Self, DatapathError> {
         let device = Device {
             index,
             mac,
             zero: 0,
         };
-        let program = Program::load(device)?;
+        let questions = FrameSender::open().map_err(DatapathError::Questions)?;
+        let program = Program::load(device, inherited)?;
         program.attach_device(name, index)?;
+        let peers = inherited.map(Inherited::peers).unwrap_or_default();
+        let senders = inherited.map(Inherited::senders).unwrap_or_default();
+        let mut inherited_aliases = [None; LINKS_MAX];
+        for way in peers.iter().map(|(_, peer)| peer.ways) {
+            for (alias, way) in inherited_aliases.iter_mut().zip(way) {
+                *alias = alias.or(Some(way.from).filter(|from| *from != Mac::default()));
+            }
+        }
+        let known = |(mac, peer)| (mac, Known::inherited(peer, INHERIT_NS));
+        let taken = |(alias, sender): (Mac, Sender)| {
+            let taken = Taken {
+                mac: sender.mac,
+                link: sender.link as u8,
+                until_ns: INHERIT_NS,
+            };
+            (alias, taken)
+        };
         Ok(Self {
             program,
             index,
             links: [None; LINKS_MAX],
-            peers: HashMap::new(),
-            senders: HashMap::new(),
+            peers: peers.into_iter().map(known).collect(),
+            senders: senders.into_iter().map(taken).collect(),
+            inherited_aliases,
             looked_at_ns: 0,
             followed_at_ns: 0,
+            questions,
+            ask_at_ns: 0,
             failure: None,
             chunk: Chunk::new(MTU_USUAL),
         })
+    }
+
+    /// Returns the alias that a predecessor of this daemon had on a link.
+    pub fn inherited_alias(&self, link: u8) -> Option<Mac> {
+        self.inherited_aliases[usize::from(link)]
     }
 
     /// Tells the MTU of the device, in bytes.
@@ -130,30 +218,27 @@ impl Datapath {
         }
     }
 
-    /// Returns the time of the next look, in ns.
+    /// Returns the time at which [`Self::follow`] is due, in ns.
     pub fn due_ns(&self) -> u64 {
-        self.looked_at_ns + LOOK_NS
+        self.ask_at_ns.min(self.looked_at_ns + LOOK_NS)
     }
 
     /// Passes news between the core and the programs. `has_news` tells that a path changed.
     pub fn follow(&mut self, core: &mut Endpoint, has_news: bool, now_ns: u64) {
-        self.follow_drains(core, now_ns);
+        self.hear(core, now_ns);
         if has_news || now_ns >= self.followed_at_ns + FOLLOW_NS {
             self.followed_at_ns = now_ns;
-            self.follow_rates(core, now_ns);
+            self.follow_rates(core);
             let peers = core.direct_peers(now_ns);
-            self.follow_senders(core, &peers);
-            self.follow_peers(&peers, now_ns);
+            self.follow_senders(core, &peers, now_ns);
+            self.follow_peers(core, &peers, now_ns);
             self.follow_chunk(core, now_ns);
         }
-        if now_ns >= self.due_ns() {
+        if now_ns >= self.looked_at_ns + LOOK_NS {
             self.looked_at_ns = now_ns;
-            self.look(core, now_ns);
+            self.look(now_ns);
         }
-        core.send_offers(now_ns, |mac, link| match self.peers.get(&mac) {
-            Some(peer) => self.program.count_of(peer.number, link).sent_bytes,
-            None => 0,
-        });
+        self.ask(core, now_ns);
     }
 
     fn note_failure(&mut self, outcome: Result<(), DatapathError>) {
@@ -169,7 +254,8 @@ impl Datapath {
     }
 
     /// Sets the links' rates: those of the core, or more if the peers receive more.
-    fn follow_rates(&mut self, core: &Endpoint, now_ns: u64) {
+    fn follow_rates(&mut self, core: &Endpoint) {
+        let now_ns = kernel_ns();
         for number in 0..LINKS_MAX as u8 {
             let Some((index, known)) = self.links[usize::from(number)] else {
                 continue;
@@ -191,7 +277,7 @@ impl Datapath {
     }
 
     /// Takes frames from the peers' aliases. A peer sends only after it has been told.
-    fn follow_senders(&mut self, core: &mut Endpoint, peers: &[DirectPeer]) {
+    fn follow_senders(&mut self, core: &mut Endpoint, peers: &[DirectPeer], now_ns: u64) {
         let aliases = |peer: &DirectPeer| {
             let mac = peer.mac;
             let aliases = peer.aliases.clone().into_iter();
@@ -199,8 +285,8 @@ impl Datapath {
         };
         let wanted: HashMap<Mac, (Mac, u8)> = peers.iter().flat_map(aliases).collect();
         let program = &self.program;
-        self.senders.retain(|alias, _| {
-            let stays = wanted.contains_key(alias);
+        self.senders.retain(|alias, taken| {
+            let stays = wanted.contains_key(alias) || now_ns < taken.until_ns;
             if !stays {
                 let _ = program.set_sender(*alias, None);
             }
@@ -210,7 +296,8 @@ impl Datapath {
             let Some(number) = self.number_of(mac) else {
                 continue; // as many as the programs hold: the others use the daemon
             };
-            if self.senders.get(&alias) != Some(&(mac, link)) {
+            let known = self.senders.get(&alias);
+            if known.is_none_or(|known| (known.mac, known.link) != (mac, link)) {
                 let sender = Sender {
                     link: link.into(),
                     number,
@@ -221,19 +308,27 @@ impl Datapath {
                     self.note_failure(Err(error));
                     continue;
                 }
-                self.senders.insert(alias, (mac, link));
             }
+            let taken = Taken {
+                mac,
+                link,
+                until_ns: now_ns + LINGER_NS,
+            };
+            self.senders.insert(alias, taken);
             core.accept_alias(mac, link, alias);
         }
     }
 
     /// Sends the frames to peers by their present ways.
-    fn follow_peers(&mut self, peers: &[DirectPeer], now_ns: u64) {
+    fn follow_peers(&mut self, core: &Endpoint, peers: &[DirectPeer], now_ns: u64) {
         let wanted: HashMap<Mac, &DirectPeer> = peers.iter().map(|peer| (peer.mac, peer)).collect();
         let program = &self.program;
+        let taken: HashSet<Mac> = self.senders.values().map(|taken| taken.mac).collect();
         self.peers.retain(|mac, known| {
-            let stays = wanted.contains_key(mac);
-            if !stays && known.reached.is_some() {
+            let is_awaited = now_ns < known.inherited_until_ns;
+            // The number of a peer whose frames are still taken is not free.
+            let stays = wanted.contains_key(mac) || is_awaited || taken.contains(mac);
+            if !wanted.contains_key(mac) && !is_awaited && known.reached.take().is_some() {
                 let _ = program.set_peer(*mac, None);
             }
             stays
@@ -242,7 +337,14 @@ impl Datapath {
             let Some(known) = self.peers.get_mut(&mac) else {
                 continue;
             };
+            known.has_daemon = peer.has_daemon;
+            known.choose_bulk(peer, |link| measured_bps(core, link), kernel_ns());
             known.rest_slow_links(peer, now_ns);
+            let is_back = peer.ways.iter().any(|way| way.is_up);
+            if !is_back && now_ns < known.inherited_until_ns {
+                continue; // the predecessor's ways still count
+            }
+            known.inherited_until_ns = 0;
             let reached = (!peer.ways.is_empty()).then(|| known.ways(peer, now_ns));
             if known.reached != reached {
                 match self.program.set_peer(mac, reached.as_ref()) {
@@ -253,14 +355,20 @@ impl Datapath {
         }
     }
 
-    /// Fits the device's bursts to the slowest path in use.
+    /// Fits the device's bursts to the slowest path on which the kernel carries long streams. The
+    /// daemon cuts bursts itself, and takes long ones with fewer calls.
     fn follow_chunk(&mut self, core: &Endpoint, now_ns: u64) {
-        let links = |peer: &Known| peer.reached.map_or(0, |reached| reached.links);
+        let links = |peer: &Known| match peer.reached {
+            Some(reached) if !peer.daemon_has_bulk => reached.links,
+            _ => 0,
+        };
+        let has_daemons = self.peers.values().any(|peer| peer.daemon_has_bulk);
+        let daemons = has_daemons.then_some(f64::INFINITY);
         let rates = self.peers.values().flat_map(|peer| {
             let used = (0..LINKS_MAX as u8).filter(move |link| links(peer) >> link & 1 == 1);
             used.map(|link| peer.drains[usize::from(link)].shown_bps(link_bps(core, link)))
         });
-        if let Some(rate_bps) = rates.reduce(f64::min) {
+        if let Some(rate_bps) = rates.chain(daemons).reduce(f64::min) {
             let outcome = self.chunk.follow(self.index, rate_bps, now_ns);
             self.note_failure(outcome);
         }
@@ -282,58 +390,46 @@ impl Datapath {
         Some(number)
     }
 
-    /// Tells the core which peers are in use.
-    fn look(&mut self, core: &mut Endpoint, now_ns: u64) {
-        for (mac, peer) in &mut self.peers {
+    /// Looks for peers in use.
+    fn look(&mut self, now_ns: u64) {
+        for peer in self.peers.values_mut() {
             let frames = self.program.frames_of(peer.number);
             if std::mem::replace(&mut peer.frames, frames) != frames {
-                core.note_direct_use(*mac, now_ns);
+                if now_ns >= peer.used_until_ns {
+                    self.ask_at_ns = now_ns;
+                }
+                peer.used_until_ns = now_ns + USED_NS;
             }
-        }
-    }
-
-    /// Tells the programs what has left the paths, by the counts that have come from the peers, and
-    /// reads what has arrived here before those counts.
-    fn follow_drains(&mut self, core: &mut Endpoint, now_ns: u64) {
-        for arrived in core.take_direct_counts() {
-            let (link, travel_ns) = (arrived.link, arrived.rtt_ns / 2);
-            let rate_bps = link_bps(core, link);
-            let Some(peer) = self.peers.get_mut(&arrived.mac) else {
-                continue;
-            };
-            let count = self.program.count_of(peer.number, link);
-            core.note_direct_received(arrived.mac, link, count.received_bytes, now_ns);
-            let drain = &mut peer.drains[usize::from(link)];
-            let drained = drain.note(
-                arrived.counts,
-                count.sent_bytes,
-                rate_bps,
-                (now_ns, travel_ns),
-            );
-            peer.rates_bps[usize::from(link)] = drained.rate_bps;
-            let path = Path {
-                ps_per_byte: ps_per_byte(drained.rate_bps),
-                latency_ns: travel_ns,
-                left_bytes: drained.left_bytes,
-                left_at_ns: kernel_ns().saturating_sub(now_ns.saturating_sub(drained.at_ns)),
-            };
-            let outcome = self.program.set_path(peer.number, link, &path);
-            self.note_failure(outcome);
         }
     }
 
     /// Returns whether the kernel carries the frames to the device with this address.
     pub fn carries(&self, mac: Mac) -> bool {
         let peer = self.peers.get(&mac);
-        peer.is_some_and(|peer| peer.reached.is_some())
+        let reached = peer.and_then(|peer| peer.reached);
+        reached.is_some_and(|reached| reached.links != 0)
     }
 
-    /// Returns the bytes that the kernel has carried on the path to a peer, and its rate in bit/s,
-    /// or 0 before the peer has reported.
-    pub fn path(&self, mac: Mac, link: u8) -> Option<(Count, f64)> {
+    /// Returns whether the daemon of the device with this address was heard lately.
+    pub fn has_daemon(&self, mac: Mac) -> bool {
+        let peer = self.peers.get(&mac);
+        peer.is_none_or(|peer| peer.has_daemon)
+    }
+
+    /// Returns whether the daemon carries long streams to the device with this address.
+    pub fn daemon_has_bulk(&self, mac: Mac) -> bool {
+        let peer = self.peers.get(&mac);
+        peer.is_some_and(|peer| peer.daemon_has_bulk)
+    }
+
+    /// Returns what the kernel has carried on the path to a peer.
+    pub fn path(&self, mac: Mac, link: u8, now_ns: u64) -> Option<Carried> {
         let peer = self.peers.get(&mac)?;
-        let rate_bps = peer.rates_bps[usize::from(link)];
-        Some((self.program.count_of(peer.number, link), rate_bps))
+        Some(Carried {
+            count: self.program.count_of(peer.number, link),
+            rate_bps: peer.rates_bps[usize::from(link)],
+            rests: peer.rests(link, now_ns),
+        })
     }
 
     /// Removes the programs from the device and its links.
@@ -349,6 +445,13 @@ impl Datapath {
 fn link_bps(core: &Endpoint, number: u8) -> f64 {
     let link = core.link(number);
     link.map_or(1.0, |link| link.capacity.rate_bps().max(1.0))
+}
+
+/// Returns the rate of a link that the core has measured, in bit/s.
+fn measured_bps(core: &Endpoint, number: u8) -> Option<f64> {
+    let link = core.link(number)?;
+    let capacity = &link.capacity;
+    capacity.is_measured().then(|| capacity.rate_bps())
 }
 
 /// Returns the time that a byte takes, in picoseconds.

@@ -1,11 +1,12 @@
 //! The programs of `bpf/multilink` and their maps.
 
 use super::error::DatapathError;
-use super::intf::{Count, Device, Key, Link, Path, Peer, Sender};
+use super::intf::{Answer, Count, Device, Key, Link, Path, Peer, Sender};
 use kumi_multilink::wire::{LINKS_MAX, Mac};
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, TC_EGRESS, TC_INGRESS, TcAttachPoint,
-    TcHook,
+    MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, TC_EGRESS, TC_INGRESS,
+    TcAttachPoint, TcHook,
 };
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +20,76 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/multilink.bpf.o
 /// filters.
 const PRIORITY: u32 = 0x6b6c;
 
+/// Maps that outlive the daemon: a successor continues with them.
+const LASTING: [&str; 9] = [
+    "peers", "senders", "links", "loads", "frames", "paths", "counts", "answers", "streams",
+];
+
+/// Maps of the programs of a daemon that was killed.
+pub struct Inherited {
+    maps: Vec<MapHandle>,
+}
+
+impl Inherited {
+    /// Returns the maps of the programs at the egress of the device with interface number `index`,
+    /// and at the ingress of its links.
+    pub fn find(index: u32, links: &[u32]) -> Option<Self> {
+        libbpf_rs::set_print(None);
+        let nothing = File::open("/dev/null").ok()?;
+        let id = |(point, interface)| hook(nothing.as_fd(), point, index, interface).query().ok();
+        let egress = id((TC_EGRESS, index))?;
+        let ingress = links.iter().find_map(|link| id((TC_INGRESS, *link)))?;
+        let options = ProgInfoQueryOptions::default().include_map_ids(true);
+        let programs = ProgInfoIter::with_query_opts(options);
+        let programs = programs.filter(|program| [egress, ingress].contains(&program.id));
+        let maps = programs.flat_map(|program| program.map_ids);
+        let maps = maps.map(MapHandle::from_map_id).collect::<Result<_, _>>();
+        Some(Self { maps: maps.ok()? })
+    }
+
+    fn map(&self, name: &str) -> Option<&MapHandle> {
+        self.maps.iter().find(|map| map.name() == name)
+    }
+
+    /// Iterates over the entries of a map.
+    fn entries(&self, name: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+        self.map(name).into_iter().flat_map(|map| {
+            let value = |key: Vec<u8>| {
+                let value = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
+                Some((key, value))
+            };
+            map.keys().filter_map(value)
+        })
+    }
+
+    /// Returns the peers, by the address of their device.
+    pub fn peers(&self) -> Vec<(Mac, Peer)> {
+        let peers = self.entries("peers");
+        peers.filter_map(|entry| read(&entry)).collect()
+    }
+
+    /// Returns the senders, by alias.
+    pub fn senders(&self) -> Vec<(Mac, Sender)> {
+        let senders = self.entries("senders");
+        senders.filter_map(|entry| read(&entry)).collect()
+    }
+
+    /// Returns the interface of a link, 0 for none.
+    pub fn interface(&self, link: u8) -> u32 {
+        let mut links = self.entries("links");
+        let key = u32::from(link).to_ne_bytes();
+        let entry = links.find(|(number, _)| *number == key);
+        let link = entry.and_then(|(_, value)| Link::read_from_bytes(&value).ok());
+        link.map_or(0, |link| link.index)
+    }
+}
+
+/// Reads an entry of a map whose key is an address.
+fn read<T: FromBytes>((key, value): &(Vec<u8>, Vec<u8>)) -> Option<(Mac, T)> {
+    let mac = key.first_chunk::<6>()?;
+    Some((*mac, T::read_from_bytes(value).ok()?))
+}
+
 /// The loaded programs. They stay in the kernel while this value lives or an interface has one.
 pub struct Program {
     /// Keeps the maps and programs.
@@ -31,6 +102,7 @@ pub struct Program {
     frames: MapHandle,
     paths: MapHandle,
     counts: MapHandle,
+    answers: MapHandle,
 }
 
 fn map_error(what: &'static str) -> impl Fn(libbpf_rs::Error) -> DatapathError {
@@ -38,20 +110,22 @@ fn map_error(what: &'static str) -> impl Fn(libbpf_rs::Error) -> DatapathError {
 }
 
 impl Program {
-    /// Loads the programs for a device.
+    /// Loads the programs for a device, with the maps of a daemon that was killed if there are any.
     ///
     /// # Errors
-    /// The kernel refuses them, or the build has none.
-    pub fn load(device: Device) -> Result<Self, DatapathError> {
+    /// The kernel refuses them, the build has none, or the maps are those of another version.
+    pub fn load(device: Device, inherited: Option<&Inherited>) -> Result<Self, DatapathError> {
         if OBJECT.is_empty() {
             return Err(DatapathError::NotCompiled);
         }
         // The error has the kernel's reason in a number; the verifier's log is for developers.
         libbpf_rs::set_print(None);
         let open = ObjectBuilder::default().open_memory(OBJECT);
-        let object = open
-            .and_then(|open| open.load())
-            .map_err(DatapathError::Refused)?;
+        let mut open = open.map_err(DatapathError::Refused)?;
+        if let Some(inherited) = inherited {
+            reuse(&mut open, inherited)?;
+        }
+        let object = open.load().map_err(DatapathError::Refused)?;
         let map = |name: &str| {
             let mut maps = object.maps();
             let found = maps.find(|map| map.name() == name);
@@ -77,6 +151,7 @@ impl Program {
             frames: map("frames")?,
             paths: map("paths")?,
             counts: map("counts")?,
+            answers: map("answers")?,
             _object: object,
         })
     }
@@ -144,6 +219,13 @@ impl Program {
         count.unwrap_or_default()
     }
 
+    /// Returns the last answer of a peer on a link, unless a new one is just being written.
+    pub fn answer_of(&self, peer: u32, link: u8) -> Option<Answer> {
+        let value = self.answers.lookup(&path_key(peer, link), MapFlags::ANY);
+        let answer = Answer::read_from_bytes(&value.ok().flatten()?).ok()?;
+        answer.is_whole().then_some(answer)
+    }
+
     /// Describes the path to a peer on a link.
     ///
     /// # Errors
@@ -164,9 +246,30 @@ impl Program {
             let set = self.counts.update(&key, count.as_bytes(), MapFlags::ANY);
             set.map_err(map_error("clear a count"))?;
             self.set_path(peer, link, &Path::default())?;
+            let none = Answer::default();
+            let set = self.answers.update(&key, none.as_bytes(), MapFlags::ANY);
+            set.map_err(map_error("clear an answer"))?;
         }
         Ok(())
     }
+}
+
+/// Makes programs that are not loaded yet use the maps of their predecessors.
+fn reuse(open: &mut OpenObject, inherited: &Inherited) -> Result<(), DatapathError> {
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if !LASTING.contains(&name.as_str()) {
+            continue;
+        }
+        let old = inherited.map(&name);
+        let is_same = |old: &&MapHandle| {
+            let sizes = (old.key_size(), old.value_size(), old.max_entries());
+            sizes == (map.key_size(), map.value_size(), map.max_entries())
+        };
+        let old = old.filter(is_same).ok_or(DatapathError::OtherVersion)?;
+        map.reuse_fd(old.as_fd()).map_err(DatapathError::Refused)?;
+    }
+    Ok(())
 }
 
 /// Sets the entry of an address, or removes it. It may be gone already.

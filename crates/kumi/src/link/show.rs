@@ -122,6 +122,8 @@ fn print_full(state: &Value) {
             text(peer, "name"),
             text(peer, "mac"),
             match (peer["up"] == true, peer["datapath"].as_str()) {
+                (true, Some("kernel")) if peer["bulk_datapath"] == "user" =>
+                    "up, carried by the kernel, long streams by the daemon",
                 (true, Some("kernel")) => "up, carried by the kernel",
                 (true, _) => "up",
                 (false, _) => "down",
@@ -150,7 +152,13 @@ fn print_full(state: &Value) {
                 (kernel["tx_bytes"].as_u64(), kernel["rx_bytes"].as_u64())
             {
                 let rate = rate(number(kernel, "rate_bps"));
-                outln!("    {link:<10} by the kernel: tx {sent} rx {received} bytes, rate {rate}");
+                let rests = match kernel["rests"] == true {
+                    true => ", rests: too slow beside the others",
+                    false => "",
+                };
+                outln!(
+                    "    {link:<10} by the kernel: tx {sent} rx {received} bytes, rate {rate}{rests}"
+                );
             }
         }
         let reorder = &peer["reorder"];

@@ -3,30 +3,19 @@
 use super::{Endpoint, shared};
 pub use crate::peer::Way;
 use crate::peer::{Peer, Shared};
-use crate::wire::{Counts, Mac};
+use crate::wire::Mac;
 
 /// A peer to which the kernel may send frames, or from which it may take some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectPeer {
     /// MAC address of the peer's device.
     pub mac: Mac,
-    /// Paths on which the kernel may send frames.
+    /// Paths on which the kernel may ask the peer's kernel, and send frames if they are up.
     pub ways: Vec<Way>,
     /// Source addresses of the peer's frames, with the local link on which they arrive.
     pub aliases: Vec<(u8, Mac)>,
-}
-
-/// Counts of a peer's kernel, for one path.
-#[derive(Debug, Clone, Copy)]
-pub struct ArrivedCounts {
-    /// MAC address of the peer's device.
-    pub mac: Mac,
-    /// Local link.
-    pub link: u8,
-    /// The counts.
-    pub counts: Counts,
-    /// Shortest round trip of the path, in ns.
-    pub rtt_ns: u64,
+    /// The peer's daemon was heard lately.
+    pub has_daemon: bool,
 }
 
 impl Endpoint {
@@ -36,6 +25,7 @@ impl Endpoint {
             mac: peer.params.mac,
             ways: peer.ways(&self.links, now_ns).collect(),
             aliases: peer.aliases(now_ns).collect(),
+            has_daemon: peer.has_daemon(now_ns),
         });
         peers.filter(|peer| !peer.aliases.is_empty()).collect()
     }
@@ -45,55 +35,18 @@ impl Endpoint {
         std::mem::take(&mut self.has_direct_news)
     }
 
-    /// Returns whether [`Endpoint::take_direct_counts`] has something to pass.
-    pub fn has_direct_counts(&self) -> bool {
-        self.has_direct_counts
-    }
-
-    /// Returns the counts of peers' kernels that arrived since the last call.
-    pub fn take_direct_counts(&mut self) -> Vec<ArrivedCounts> {
-        let mut arrived = Vec::new();
-        if !std::mem::take(&mut self.has_direct_counts) {
-            return arrived;
-        }
-        for peer in &mut self.peers {
-            for (link, path) in peer.paths.iter_mut().enumerate() {
-                if let Some(counts) = path.direct.take_counts() {
-                    arrived.push(ArrivedCounts {
-                        mac: peer.params.mac,
-                        link: link as u8,
-                        counts,
-                        rtt_ns: path.rtt.min_ns(),
-                    });
-                }
-            }
-        }
-        arrived
-    }
-
-    /// Records the bytes that the kernel had received from a peer on a link when
-    /// [`Endpoint::take_direct_counts`] returned counts of it.
-    pub fn note_direct_received(&mut self, mac: Mac, link: u8, received: u64, now_ns: u64) {
+    /// Records a question to a peer's kernel on a link.
+    pub fn note_question(&mut self, mac: Mac, link: u8, now_ns: u64) {
         if let Some(peer) = self.peer_at(mac) {
-            peer.paths[usize::from(link)]
-                .direct
-                .note_received(received, now_ns);
+            peer.paths[usize::from(link)].direct.note_question(now_ns);
         }
     }
 
-    /// Records that the kernel has carried frames to or from a peer lately.
-    pub fn note_direct_use(&mut self, mac: Mac, now_ns: u64) {
-        if let Some(peer) = self.peer_at(mac) {
-            let paths = peer.paths.iter_mut();
-            paths.for_each(|path| path.direct.note_used(now_ns));
-        }
-    }
-
-    /// Sends the offers that are due. `sent` reads the bytes that the kernel has sent to a peer on
-    /// a link.
-    pub fn send_offers(&mut self, now_ns: u64, sent: impl Fn(Mac, u8) -> u64) {
-        for number in 0..self.peers.len() {
-            self.peers[number].send_offers(&sent, shared!(self, now_ns));
+    /// Records that a peer's kernel answered the question of `asked_at_ns` on a link.
+    pub fn note_answer(&mut self, mac: Mac, link: u8, asked_at_ns: u64, now_ns: u64) {
+        let mut macs = self.peers.iter().map(|peer| peer.params.mac);
+        if let Some(number) = macs.position(|peer| peer == mac) {
+            self.peers[number].handle_answer(link, asked_at_ns, shared!(self, now_ns));
         }
     }
 
@@ -153,7 +106,7 @@ mod tests {
     fn links_of(pair: &Pair, side: usize) -> Vec<u8> {
         let peers = pair.ends[side].direct_peers(pair.now_ns);
         let ways = peers.iter().flat_map(|peer| &peer.ways);
-        ways.map(|way| way.link).collect()
+        ways.filter(|way| way.is_up).map(|way| way.link).collect()
     }
 
     #[test]
@@ -181,20 +134,63 @@ mod tests {
         assert_eq!(pair.ends[0].direct_peers(pair.now_ns), []);
     }
 
+    /// Runs two ends whose kernels answer on each link that is not cut, for a time. They are asked
+    /// every 2 ms.
+    fn run_asked(pair: &mut Pair, time_ns: u64) {
+        for _ in 0..time_ns / (2 * MS) {
+            let now_ns = pair.now_ns;
+            for (side, mac) in [(0, MACS[1]), (1, MACS[0])] {
+                let peers = pair.ends[side].direct_peers(now_ns);
+                for link in peers.iter().flat_map(|peer| &peer.ways).map(|way| way.link) {
+                    pair.ends[side].note_question(mac, link, now_ns);
+                    if !pair.cut[0][usize::from(link)] && !pair.cut[1][usize::from(link)] {
+                        pair.ends[side].note_answer(mac, link, now_ns, now_ns);
+                    }
+                }
+            }
+            pair.run_for(2 * MS);
+        }
+    }
+
     #[test]
     fn direct__path_in_use_falls_silent__is_left_within_15_ms() {
         let mut pair = pair(Seal::Plain);
         accept_all(&mut pair);
         assert_eq!(links_of(&pair, 0), [0, 1]);
-        for (end, mac) in pair.ends.iter_mut().zip([MACS[1], MACS[0]]) {
-            end.note_direct_use(mac, pair.now_ns);
-        }
-        pair.run_for(20 * MS);
+        run_asked(&mut pair, 20 * MS);
         pair.cut[0][1] = true;
-        pair.run_for(15 * MS);
+        run_asked(&mut pair, 15 * MS);
         assert_eq!(links_of(&pair, 0), [0]);
         pair.cut[0][1] = false;
-        pair.run_for(1000 * MS);
+        run_asked(&mut pair, 1000 * MS);
+        assert_eq!(links_of(&pair, 0), [0, 1]);
+    }
+
+    #[test]
+    fn direct__daemon_dies_and_its_kernel_answers__the_paths_stay() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        run_asked(&mut pair, 20 * MS);
+        pair.is_dead[1] = true;
+        run_asked(&mut pair, 10_000 * MS);
+        assert_eq!(links_of(&pair, 0), [0, 1]);
+        let peers = pair.ends[0].direct_peers(pair.now_ns);
+        assert!(!peers[0].has_daemon);
+        // Then its kernel does not answer either.
+        pair.cut[0] = [true; 2];
+        run_asked(&mut pair, 400 * MS);
+        assert_eq!(links_of(&pair, 0), []);
+    }
+
+    #[test]
+    fn direct__no_answer_yet__the_daemons_decide() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        for _ in 0..100 {
+            let now_ns = pair.now_ns;
+            pair.ends[0].note_question(MACS[1], 1, now_ns);
+            pair.run_for(2 * MS);
+        }
         assert_eq!(links_of(&pair, 0), [0, 1]);
     }
 
@@ -204,22 +200,5 @@ mod tests {
         accept_all(&mut pair);
         let later_ns = pair.now_ns + 3_500 * MS;
         assert_eq!(pair.ends[0].direct_peers(later_ns), []);
-    }
-
-    #[test]
-    fn direct__counts_of_the_peer__arrive_once_with_the_marker() {
-        let mut pair = pair(Seal::Plain);
-        accept_all(&mut pair);
-        pair.ends[1].take_direct_counts();
-        let now_ns = pair.now_ns;
-        pair.ends[1].note_direct_received(MACS[0], 1, 700, now_ns);
-        pair.ends[0].take_direct_counts();
-        pair.run_for(1100 * MS);
-        let arrived = pair.ends[0].take_direct_counts();
-        let counts = arrived.iter().find(|arrived| arrived.link == 1).unwrap();
-        // The other end sends the number of the link and 1 as its count.
-        assert_eq!(counts.counts.received, 700);
-        assert_eq!((counts.counts.marker, counts.counts.sent), (2, 2));
-        assert_eq!(pair.ends[0].take_direct_counts().len(), 0);
     }
 }

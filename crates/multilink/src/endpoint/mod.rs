@@ -100,8 +100,6 @@ pub struct Endpoint {
     introduction: introduce::Introduction,
     /// An offer changed since [`Endpoint::take_direct_news`].
     has_direct_news: bool,
-    /// Counts arrived since [`Endpoint::take_direct_counts`].
-    has_direct_counts: bool,
 }
 
 macro_rules! shared {
@@ -137,7 +135,6 @@ impl Endpoint {
             counters: EndpointCounters::default(),
             introduction,
             has_direct_news: false,
-            has_direct_counts: false,
         }
     }
 
@@ -340,7 +337,6 @@ impl Endpoint {
             ControlKind::Offer => {
                 peer.handle_ping(now_ns);
                 self.has_direct_news |= peer.handle_offer(link, &datagram[body], now_ns)?;
-                self.has_direct_counts = true;
                 Ok(())
             }
         }

@@ -72,6 +72,8 @@ pub(super) struct Pair {
     pub(super) now_ns: u64,
     /// `cut[side][link]`: datagrams that `side` sends on `link` are lost.
     pub(super) cut: [[bool; LINKS as usize]; 2],
+    /// `is_dead[side]`: `side` neither sends, receives nor acts.
+    pub(super) is_dead: [bool; 2],
     /// Frames delivered at each side.
     delivered: [Vec<Vec<u8>>; 2],
     turns: u32,
@@ -88,6 +90,7 @@ impl Pair {
             ends,
             now_ns: 0,
             cut: Default::default(),
+            is_dead: Default::default(),
             delivered: Default::default(),
             turns: 0,
         };
@@ -113,7 +116,7 @@ impl Pair {
                         has_moved = true;
                         let (mut bytes, segment) = (batch.bytes.clone(), batch.segment_bytes);
                         self.ends[side].transmitted(link);
-                        if self.cut[side][usize::from(link)] {
+                        if self.cut[side][usize::from(link)] || self.is_dead != [false; 2] {
                             continue;
                         }
                         for datagram in bytes.chunks_mut(segment) {
@@ -138,22 +141,21 @@ impl Pair {
         let until_ns = self.now_ns + ns;
         loop {
             self.settle();
-            let due = self
-                .ends
-                .iter()
-                .map(|end| end.poll_timeout(self.now_ns))
+            let ends = self.ends.iter().zip(self.is_dead);
+            let due = ends
+                .filter(|(_, is_dead)| !is_dead)
+                .map(|(end, _)| end.poll_timeout(self.now_ns))
                 .min();
-            let due_ns = due.expect("two ends").max(self.now_ns);
+            let due_ns = due.expect("an end lives").max(self.now_ns);
             if due_ns > until_ns {
                 self.now_ns = until_ns;
                 return;
             }
             self.now_ns = due_ns;
             self.turns += 1;
-            for end in &mut self.ends {
-                if end.poll_timeout(self.now_ns) <= self.now_ns {
+            for (end, is_dead) in self.ends.iter_mut().zip(self.is_dead) {
+                if !is_dead && end.poll_timeout(self.now_ns) <= self.now_ns {
                     end.handle_timeout(self.now_ns);
-                    end.send_offers(self.now_ns, |_, link| u64::from(link) + 1);
                     let next_ns = end.poll_timeout(self.now_ns);
                     assert!(next_ns > self.now_ns, "what was just done is due again");
                 }

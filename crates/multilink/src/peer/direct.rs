@@ -5,7 +5,11 @@ use crate::liveness::State;
 use crate::secure::Seal;
 use crate::wire::{ControlKind, Mac, Malformed, Offer};
 
-/// A path on which the kernel may send frames to the peer.
+/// Time after the last datagram for which the peer's daemon counts as running, in ns: three of the
+/// longest intervals between pings.
+const HEARD_NS: u64 = 1_500_000_000;
+
+/// A path on which the kernel may ask the peer's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
     /// Number of the local link.
@@ -14,6 +18,8 @@ pub struct Way {
     pub to: Mac,
     /// Source address of the frames.
     pub from: Mac,
+    /// The kernel may also send frames to the peer.
+    pub is_up: bool,
 }
 
 impl Peer {
@@ -44,7 +50,26 @@ impl Peer {
         })
     }
 
-    /// Iterates over the paths on which the kernel may send frames to the peer.
+    /// Returns whether the peer's daemon was heard lately.
+    pub(crate) fn has_daemon(&self, now_ns: u64) -> bool {
+        now_ns < self.heard_at_ns + HEARD_NS
+    }
+
+    /// Handles the answer of the peer's kernel to the question of `asked_at_ns` on a path. A path
+    /// that is out of use stays so until the peer's daemon answers.
+    pub(crate) fn handle_answer(&mut self, link: u8, asked_at_ns: u64, shared: &mut Shared<'_>) {
+        let path = &mut self.paths[usize::from(link)];
+        path.direct.note_answer(asked_at_ns);
+        path.newest_acked_sent_ns = path.newest_acked_sent_ns.max(asked_at_ns);
+        if !path.is_settled() {
+            return;
+        }
+        if let Some(change) = path.liveness.handle_ack(shared.now_ns, false) {
+            self.apply(link, change, shared);
+        }
+    }
+
+    /// Iterates over the paths on which the kernel may ask the peer's kernel.
     pub(crate) fn ways<'a>(
         &'a self,
         links: &'a Links,
@@ -54,11 +79,12 @@ impl Peer {
         paths.filter_map(move |(link, path)| {
             let own = links[link].as_ref()?.config.direct?;
             let theirs = path.direct.theirs(now_ns)?;
-            let is_ready = path.liveness.state() == State::Up && theirs.accepted == own.alias;
+            let is_ready = path.is_settled() && theirs.accepted == own.alias;
             is_ready.then_some(Way {
                 link: link as u8,
                 to: theirs.address,
                 from: own.alias,
+                is_up: path.liveness.state() == State::Up,
             })
         })
     }
@@ -72,8 +98,8 @@ impl Peer {
         may_offer.then(|| path.direct.due_ns())
     }
 
-    /// Sends the offers that are due. `sent` reads the bytes that the kernel has sent.
-    pub(crate) fn send_offers(&mut self, sent: &impl Fn(Mac, u8) -> u64, shared: &mut Shared<'_>) {
+    /// Sends the offers that are due.
+    pub(super) fn send_offers(&mut self, shared: &mut Shared<'_>) {
         for link in 0..self.paths.len() {
             let is_due = self
                 .offer_due_ns(link, shared.links)
@@ -85,8 +111,7 @@ impl Peer {
                 continue;
             };
             let direct = &mut self.paths[link].direct;
-            let sent = sent(self.params.mac, link as u8);
-            let offer = direct.offer(own.address, own.alias, sent, shared.now_ns);
+            let offer = direct.offer(own.address, own.alias, shared.now_ns);
             self.send_control(link as u8, ControlKind::Offer, &offer.emit(), shared);
         }
     }

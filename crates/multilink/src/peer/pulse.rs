@@ -66,6 +66,7 @@ impl Peer {
                 self.send_control(link as u8, ControlKind::Ping, &[], shared);
             }
         }
+        self.send_offers(shared);
     }
 
     /// Returns the time at which a padded ping is due on a path, and its length in bytes.
@@ -102,13 +103,20 @@ impl Peer {
         if !matches!(path.liveness.state(), State::Up | State::Suspect) {
             return;
         }
-        let Some(open) = path.ledger.oldest_open() else {
-            return;
+        // Where the kernels answer, a daemon that does not run is no reason to leave the path.
+        let (open_ns, pace, overtake_ns) = match path.direct.is_asked(shared.now_ns) {
+            true => {
+                let open_ns = path.direct.oldest_question_ns();
+                (open_ns, Pace::Quick, OVERTAKE_NS / 2)
+            }
+            false => {
+                let open = path.ledger.oldest_open();
+                let open_ns = open.map(|open| open.queued_at_ns);
+                (open_ns, Pace::Usual, OVERTAKE_NS)
+            }
         };
-        let (sent_at_ns, rtt_ns) = (open.queued_at_ns, path.rtt.smoothed_ns());
-        let (pace, overtake_ns) = match path.direct.is_used(shared.now_ns) {
-            true => (Pace::Quick, OVERTAKE_NS / 2),
-            false => (Pace::Usual, OVERTAKE_NS),
+        let (Some(sent_at_ns), rtt_ns) = (open_ns, path.rtt.smoothed_ns()) else {
+            return;
         };
         let overtaken = self.paths.iter().enumerate().any(|(index, path)| {
             let slower_ns = rtt_ns.saturating_sub(path.rtt.smoothed_ns());
@@ -144,7 +152,10 @@ impl Peer {
                 };
                 let heartbeat_ns = path.eliciting_at_ns + heartbeat;
                 let tail_after_ns = TAIL_NS.max(path.rtt.smoothed_ns() * 3 / 2);
-                let tail_ns = path.ledger.oldest_open().map(|_| {
+                // A daemon that does not run reports nothing.
+                let may_report = path.eliciting_at_ns < self.heard_at_ns + HEARTBEAT_IDLE_NS;
+                let open = path.ledger.oldest_open().filter(|_| may_report);
+                let tail_ns = open.map(|_| {
                     (path.eliciting_at_ns + tail_after_ns).max(path.pinged_at_ns + tail_after_ns)
                 });
                 let probe_ns = self.probe_due(link).map(|(at_ns, _)| at_ns);
@@ -170,8 +181,9 @@ impl Peer {
             .filter_map(|link| self.offer_due_ns(link, links))
             .min();
         let is_open = self.paths.iter().any(|path| {
-            matches!(path.liveness.state(), State::Up | State::Suspect)
-                && path.ledger.oldest_open().is_some()
+            path.is_settled()
+                && (path.ledger.oldest_open().is_some()
+                    || path.direct.oldest_question_ns().is_some())
         });
         let check = is_open.then_some(self.silence_checked_ns + CHECK_NS);
         [held, self.report_due_ns, pings, offers, check]

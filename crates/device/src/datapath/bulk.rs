@@ -1,0 +1,65 @@
+//! Choice of the data path for long streams: the programs in the kernel, or the daemon.
+//!
+//! The programs restore no order. On paths that are alike this costs a stream little, however many
+//! there are. On unlike ones each burst on a slow path is overtaken by several on the fast ones.
+//! The daemon restores the order, and needs three times the processor time for a byte. So it gets
+//! the long streams where paths are unlike, if it can carry them.
+
+/// Share of the fastest path's rate that each path must have for the kernel, and for a change back
+/// to the kernel. On 1000 + 300 and 1000 + 500 Mb/s one stream was faster through the daemon, and
+/// on equal links through the kernel (`docs/perf-log.md`, 2026-11-28).
+const SHARE_LEAST: f64 = 0.6;
+const SHARE_BACK: f64 = 0.75;
+/// Rate of all paths together up to which the daemon carries as much, in bit/s. It carried 3.9 Gb/s
+/// without a seal on two processors that also had both ends' programs (`link-cpu`).
+const DAEMON_BPS: f64 = 3e9;
+
+/// Returns whether the daemon should carry the long streams to a peer whose paths have these rates
+/// in bit/s: `None` while one of them is not known. `has` tells whether it does.
+pub fn daemon_should(rates_bps: &[Option<f64>], has: bool) -> Option<bool> {
+    let rates_bps: Vec<f64> = rates_bps.iter().copied().collect::<Option<_>>()?;
+    let sum_bps: f64 = rates_bps.iter().sum();
+    let fastest_bps = rates_bps.iter().copied().fold(0.0, f64::max);
+    let share = if has { SHARE_BACK } else { SHARE_LEAST };
+    let is_unlike = rates_bps.iter().any(|rate| *rate < fastest_bps * share);
+    Some(sum_bps <= DAEMON_BPS && is_unlike)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn daemon_should_mbps(rates: &[f64], has: bool) -> Option<bool> {
+        let rates: Vec<_> = rates.iter().map(|mbps| Some(mbps * 1e6)).collect();
+        daemon_should(&rates, has)
+    }
+
+    #[test]
+    fn bulk__paths_that_are_alike__is_the_kernels() {
+        assert_eq!(daemon_should_mbps(&[950.0, 900.0], true), Some(false));
+        assert_eq!(daemon_should_mbps(&[240.0; 8], true), Some(false));
+        assert_eq!(daemon_should_mbps(&[], true), Some(false));
+    }
+
+    #[test]
+    fn bulk__unlike_paths__is_the_daemons() {
+        assert_eq!(daemon_should_mbps(&[950.0, 450.0], false), Some(true));
+        assert_eq!(daemon_should_mbps(&[950.0, 95.0], false), Some(true));
+    }
+
+    #[test]
+    fn bulk__rates_that_vary__do_not_change_it_each_time() {
+        assert_eq!(daemon_should_mbps(&[950.0, 650.0], false), Some(false));
+        assert_eq!(daemon_should_mbps(&[950.0, 650.0], true), Some(true));
+    }
+
+    #[test]
+    fn bulk__paths_faster_than_the_daemon__is_the_kernels() {
+        assert_eq!(daemon_should_mbps(&[9_500.0, 950.0], true), Some(false));
+    }
+
+    #[test]
+    fn bulk__rate_that_is_not_known__decides_nothing() {
+        assert_eq!(daemon_should(&[Some(95e6), None], true), None);
+    }
+}

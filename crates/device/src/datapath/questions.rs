@@ -1,0 +1,141 @@
+//! Questions to the peers' kernels, and what their answers tell.
+//!
+//! A question leaves on a path behind the frames that were sent before it. The peer's program
+//! answers it at once, with the bytes that have arrived, and this side's program keeps the answer.
+//! So neither waits for a daemon. The answers show that a path is alive, what is on the way, and
+//! how fast it is.
+
+use super::intf::{Path, QUESTION, QUESTION_TYPE, Question, Way};
+use super::known::Known;
+use super::{Datapath, kernel_ns, link_bps, ps_per_byte};
+use kumi_multilink::endpoint::Endpoint;
+use kumi_multilink::wire::{LINKS_MAX, Mac};
+use zerocopy::IntoBytes;
+
+/// Least interval of questions to a peer that is in use, in ns.
+const ASK_NS: u64 = 2_000_000;
+/// Share of the least interval for each path in use, in ns: with more than 20 paths, questions are
+/// rarer, and take one processor in twenty at most.
+const ASK_EACH_NS: u64 = 100_000;
+/// Interval of questions to a peer that is not in use, in ns.
+const ASK_IDLE_NS: u64 = 100_000_000;
+
+impl Datapath {
+    /// Passes the answers that arrived to the core and the programs.
+    pub fn hear(&mut self, core: &mut Endpoint, now_ns: u64) {
+        let kernel_now_ns = kernel_ns();
+        let mut outcome = Ok(());
+        for (mac, peer) in &mut self.peers {
+            for link in 0..LINKS_MAX as u8 {
+                let asked = &mut peer.asked[usize::from(link)];
+                if asked.answered_ns == asked.last_ns {
+                    continue;
+                }
+                let answer = self.program.answer_of(peer.number, link);
+                let is_ours = |at_ns| at_ns > asked.answered_ns && at_ns <= asked.last_ns;
+                let Some(answer) = answer.filter(|answer| is_ours(answer.asked_at_ns)) else {
+                    continue;
+                };
+                asked.answered_ns = answer.asked_at_ns;
+                let age_ns = kernel_now_ns.saturating_sub(answer.asked_at_ns);
+                core.note_answer(*mac, link, now_ns.saturating_sub(age_ns), now_ns);
+                let sent_bytes = self.program.count_of(peer.number, link).sent_bytes;
+                let drain = &mut peer.drains[usize::from(link)];
+                let drained = drain.note(answer, sent_bytes, link_bps(core, link));
+                peer.rates_bps[usize::from(link)] = drained.rate_bps;
+                let path = Path {
+                    ps_per_byte: ps_per_byte(drained.rate_bps),
+                    latency_ns: drained.travel_ns,
+                    left_bytes: drained.left_bytes,
+                    left_at_ns: drained.at_ns,
+                };
+                outcome = outcome.and(self.program.set_path(peer.number, link, &path));
+            }
+        }
+        self.note_failure(outcome);
+    }
+
+    /// Asks the peers' kernels where that is due.
+    pub(super) fn ask(&mut self, core: &mut Endpoint, now_ns: u64) {
+        if now_ns < self.ask_at_ns {
+            return;
+        }
+        let is_used = |peer: &&Known| now_ns < peer.used_until_ns;
+        let used = self.peers.values().filter(is_used);
+        let paths: usize = used.map(|peer| ways(peer).count()).sum();
+        let used_ns = ASK_NS.max(ASK_EACH_NS * paths as u64);
+        self.ask_at_ns = now_ns + ASK_IDLE_NS;
+        for (mac, peer) in &mut self.peers {
+            let interval_ns = match now_ns < peer.used_until_ns {
+                true => used_ns,
+                false => ASK_IDLE_NS,
+            };
+            if now_ns >= peer.asked_at_ns + interval_ns {
+                peer.asked_at_ns = now_ns;
+                let asked: Vec<(u8, Way)> = ways(peer).collect();
+                for (link, way) in asked {
+                    let Some((index, _)) = self.links[usize::from(link)] else {
+                        continue;
+                    };
+                    let sent_bytes = self.program.count_of(peer.number, link).sent_bytes;
+                    let at_ns = kernel_ns();
+                    // A question that is lost, here or later, is as good as one without an answer.
+                    let _ =
+                        self.questions
+                            .send(index, QUESTION_TYPE, &frame(way, at_ns, sent_bytes));
+                    peer.asked[usize::from(link)].last_ns = at_ns;
+                    core.note_question(*mac, link, now_ns);
+                }
+            }
+            self.ask_at_ns = self.ask_at_ns.min(peer.asked_at_ns + interval_ns);
+        }
+    }
+}
+
+/// Iterates over the ways to a peer, by link.
+fn ways(peer: &Known) -> impl Iterator<Item = (u8, Way)> + use<> {
+    let ways = peer.reached.map(|reached| reached.ways).into_iter();
+    let ways = (0..).zip(ways.flatten());
+    ways.filter(|(_, way)| way.to != Mac::default())
+}
+
+/// Returns a question: a whole frame.
+fn frame(way: Way, at_ns: u64, sent_bytes: u64) -> Vec<u8> {
+    let question = Question {
+        kind: QUESTION,
+        zero: [0; 7],
+        asked_at_ns: at_ns.to_be_bytes(),
+        sent_bytes: sent_bytes.to_be_bytes(),
+        rest: [0; 22],
+    };
+    let ether_type = QUESTION_TYPE.to_be_bytes();
+    [way.as_bytes(), &ether_type, question.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question__fills_the_shortest_frame_and_has_its_numbers_in_network_order() {
+        let way = Way {
+            to: [2, 0, 0, 0, 0, 1],
+            from: [2, 0, 0, 0, 0, 2],
+        };
+        let frame = frame(way, 3, 4);
+        assert_eq!(
+            frame.len(),
+            60,
+            "an Ethernet frame without its check sequence"
+        );
+        assert_eq!(
+            frame[..14],
+            [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]
+        );
+        assert_eq!(frame[14], 1);
+        assert_eq!(
+            frame[22..38],
+            [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]
+        );
+    }
+}
