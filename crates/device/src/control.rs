@@ -1,6 +1,7 @@
 //! The control socket of a device. A request is one line of JSON, and so is the answer to it;
 //! `events` streams lines.
 
+use crate::config::DatapathChoice;
 use crate::join;
 use crate::listeners::{Entrance, Listeners};
 use anyhow::Context;
@@ -54,6 +55,11 @@ pub enum Request {
         link: String,
         /// Rate in bits per second; absent to measure it.
         rate_bps: Option<u64>,
+    },
+    /// Changes the carrier of the frames.
+    Datapath {
+        /// The carrier.
+        carrier: DatapathChoice,
     },
     /// Ends the device.
     Down,

@@ -112,6 +112,7 @@ pub fn all() -> Vec<Finding> {
         ),
         tcp(),
         wind(),
+        kernel_datapath(),
         optional("mptcp", Missing, "MPTCP as a rival in kumi bench", mptcp()),
         optional(
             "cubic",
@@ -290,6 +291,29 @@ fn wind() -> Finding {
         feature: "wind".into(),
         state,
         purpose: format!("kumi wind up: {reason}"),
+        remedy,
+        vital: false,
+    }
+}
+
+/// Returns whether `kumi link up --datapath kernel` works here. The programs are loaded and released.
+fn kernel_datapath() -> Finding {
+    let (state, reason, remedy) = match kumi_device::datapath::check() {
+        Ok(()) => (
+            State::Ok,
+            "the kernel can carry frames on trusted links".to_owned(),
+            None,
+        ),
+        Err(error) => (
+            State::Degraded,
+            format!("the daemon carries all frames: {error}"),
+            Some("run kumi as root, on Linux 5.12 or later".to_owned()),
+        ),
+    };
+    Finding {
+        feature: "kernel-datapath".into(),
+        state,
+        purpose: format!("kumi link up --datapath kernel: {reason}"),
         remedy,
         vital: false,
     }

@@ -19,11 +19,12 @@ mod state;
 mod tempo;
 mod wait;
 
-use crate::config::DeviceConfig;
+use crate::config::{DatapathChoice, DeviceConfig};
 use crate::control::{Call, Control, Request, Step, failure};
 use crate::datapath::Datapath;
 use crate::interface;
 use crate::listeners::unix_s;
+use anyhow::{Context, bail};
 use carrier::Carrier;
 use clock::Clock;
 use inlet::Inlet;
@@ -325,6 +326,9 @@ impl Device {
                 (Request::Del { link }, Step::Act) => {
                     self.perform(|device| device.remove_link(&link, now_ns))
                 }
+                (Request::Datapath { carrier }, Step::Act) => {
+                    self.perform(|device| device.set_carrier_of_frames(carrier))
+                }
                 (Request::Set { link, rate_bps }, Step::Act) => {
                     self.perform(|device| device.set_rate(&link, rate_bps))
                 }
@@ -341,8 +345,27 @@ impl Device {
             Request::Set { link, rate_bps } => {
                 self.links().find_for_rate(link, *rate_bps).map(drop)
             }
-            Request::Show | Request::Down | Request::Events => Ok(()),
+            Request::Datapath { .. } if self.datapath.is_none() => {
+                let reason = self.facts["datapath_refusal"].as_str();
+                bail!(
+                    "{} has no data path in the kernel: {}",
+                    self.config.name,
+                    reason.unwrap_or("start it with `--datapath kernel`")
+                )
+            }
+            Request::Datapath { .. } | Request::Show | Request::Down | Request::Events => Ok(()),
         }
+    }
+
+    /// Gives the frames to the kernel or to the daemon.
+    fn set_carrier_of_frames(&mut self, carrier: DatapathChoice) -> anyhow::Result<()> {
+        let datapath = self
+            .datapath
+            .as_mut()
+            .context("no data path in the kernel")?;
+        datapath.set_paused(carrier == DatapathChoice::User);
+        self.has_path_news = true;
+        Ok(())
     }
 
     fn perform(&mut self, action: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> String {
@@ -380,7 +403,8 @@ impl Device {
             state["datapath"] = "user".into();
             return;
         };
-        state["datapath"] = "kernel".into();
+        let is_paused = datapath.is_paused();
+        state["datapath"] = if is_paused { "user" } else { "kernel" }.into();
         let now_ns = self.now_ns();
         let macs = self.core.peers().map(|peer| peer.mac());
         for (mac, peer) in macs.zip(state["peers"].as_array_mut().into_iter().flatten()) {

@@ -15,51 +15,45 @@ const SHARE_BACK: f64 = 0.75;
 const DAEMON_BPS: f64 = 3e9;
 
 /// Returns whether the daemon should carry the long streams to a peer whose paths have these rates
-/// in bit/s: `None` while one of them is not known. `has` tells whether it does.
-pub fn daemon_should(rates_bps: &[Option<f64>], has: bool) -> Option<bool> {
-    let rates_bps: Vec<f64> = rates_bps.iter().copied().collect::<Option<_>>()?;
+/// in bit/s. `has` tells whether it does.
+pub fn daemon_should(rates_bps: &[f64], has: bool) -> bool {
     let sum_bps: f64 = rates_bps.iter().sum();
     let fastest_bps = rates_bps.iter().copied().fold(0.0, f64::max);
     let share = if has { SHARE_BACK } else { SHARE_LEAST };
     let is_unlike = rates_bps.iter().any(|rate| *rate < fastest_bps * share);
-    Some(sum_bps <= DAEMON_BPS && is_unlike)
+    sum_bps <= DAEMON_BPS && is_unlike
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn daemon_should_mbps(rates: &[f64], has: bool) -> Option<bool> {
-        let rates: Vec<_> = rates.iter().map(|mbps| Some(mbps * 1e6)).collect();
+    fn daemon_should_mbps(rates: &[f64], has: bool) -> bool {
+        let rates: Vec<_> = rates.iter().map(|mbps| mbps * 1e6).collect();
         daemon_should(&rates, has)
     }
 
     #[test]
     fn bulk__paths_that_are_alike__is_the_kernels() {
-        assert_eq!(daemon_should_mbps(&[950.0, 900.0], true), Some(false));
-        assert_eq!(daemon_should_mbps(&[240.0; 8], true), Some(false));
-        assert_eq!(daemon_should_mbps(&[], true), Some(false));
+        assert!(!daemon_should_mbps(&[950.0, 900.0], true));
+        assert!(!daemon_should_mbps(&[240.0; 8], true));
+        assert!(!daemon_should_mbps(&[], true));
     }
 
     #[test]
     fn bulk__unlike_paths__is_the_daemons() {
-        assert_eq!(daemon_should_mbps(&[950.0, 450.0], false), Some(true));
-        assert_eq!(daemon_should_mbps(&[950.0, 95.0], false), Some(true));
+        assert!(daemon_should_mbps(&[950.0, 450.0], false));
+        assert!(daemon_should_mbps(&[950.0, 95.0], false));
     }
 
     #[test]
     fn bulk__rates_that_vary__do_not_change_it_each_time() {
-        assert_eq!(daemon_should_mbps(&[950.0, 650.0], false), Some(false));
-        assert_eq!(daemon_should_mbps(&[950.0, 650.0], true), Some(true));
+        assert!(!daemon_should_mbps(&[950.0, 650.0], false));
+        assert!(daemon_should_mbps(&[950.0, 650.0], true));
     }
 
     #[test]
     fn bulk__paths_faster_than_the_daemon__is_the_kernels() {
-        assert_eq!(daemon_should_mbps(&[9_500.0, 950.0], true), Some(false));
-    }
-
-    #[test]
-    fn bulk__rate_that_is_not_known__decides_nothing() {
-        assert_eq!(daemon_should(&[Some(95e6), None], true), None);
+        assert!(!daemon_should_mbps(&[9_500.0, 950.0], true));
     }
 }

@@ -72,26 +72,27 @@ impl Known {
         }
     }
 
-    /// Chooses who carries long streams. `daemon_bps` is the rate of a link that the daemon has
-    /// measured, in bit/s. `now_ns` is the programs' time.
+    /// Chooses who carries long streams. `daemon_bps` is the rate of a link in bit/s, and whether
+    /// the daemon has measured it. `now_ns` is the programs' time.
     ///
-    /// What the peer received lately is the better measure, but while the daemon has the long
-    /// streams, only the daemon measures.
+    /// The rate at which the peer received lately is the better measure, but while the daemon has
+    /// the long streams, only the daemon measures. Before any measurement, the claims count.
     pub fn choose_bulk(
         &mut self,
         peer: &DirectPeer,
-        daemon_bps: impl Fn(u8) -> Option<f64>,
+        daemon_bps: impl Fn(u8) -> (f64, bool),
         now_ns: u64,
     ) {
         let rate = |link: u8| {
             let drain = &self.drains[usize::from(link)];
             let shown_bps = drain.firm_bps();
             let lately_bps = shown_bps.filter(|_| drain.is_shown(now_ns));
-            lately_bps.or_else(|| daemon_bps(link)).or(shown_bps)
+            let (daemon_bps, is_measured) = daemon_bps(link);
+            let measured_bps = lately_bps.or(Some(daemon_bps).filter(|_| is_measured));
+            measured_bps.or(shown_bps).unwrap_or(daemon_bps)
         };
         let rates_bps: Vec<_> = up(peer).map(|way| rate(way.link)).collect();
-        let has = self.daemon_has_bulk;
-        let daemon_should = bulk::daemon_should(&rates_bps, has).unwrap_or(has);
+        let daemon_should = bulk::daemon_should(&rates_bps, self.daemon_has_bulk);
         self.daemon_has_bulk = daemon_should && peer.has_daemon;
     }
 

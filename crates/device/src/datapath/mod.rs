@@ -62,6 +62,8 @@ pub struct Datapath {
     /// Sends questions, and when the next one is due, in ns.
     questions: FrameSender,
     ask_at_ns: u64,
+    /// The daemon carries all frames for the time being.
+    is_paused: bool,
     /// First failure of a map, which is reported once.
     failure: Option<String>,
     chunk: Chunk,
@@ -104,6 +106,19 @@ pub fn link_addresses(address: Option<Mac>, alias: Option<Mac>) -> Option<Direct
         address: address?,
         alias: alias.or_else(random)?,
     })
+}
+
+/// Checks whether the kernel accepts the programs. They are released again.
+///
+/// # Errors
+/// The kernel refuses them, or the build has none.
+pub fn check() -> Result<(), DatapathError> {
+    let nowhere = Device {
+        index: 0,
+        mac: Mac::default(),
+        zero: 0,
+    };
+    Program::load(nowhere, None).map(drop)
 }
 
 /// Removes what a daemon that was killed left of the data path of `device`, by interface numbers,
@@ -185,6 +200,7 @@ impl Datapath {
             followed_at_ns: 0,
             questions,
             ask_at_ns: 0,
+            is_paused: false,
             failure: None,
             chunk: Chunk::new(MTU_USUAL),
         })
@@ -216,6 +232,17 @@ impl Datapath {
             let _ = self.program.set_link(number, &Link::default());
             program::detach(self.index, index);
         }
+    }
+
+    /// Leaves all frames to the daemon, or takes them again, from the next [`Self::follow`] on.
+    /// Frames of the peers' kernels are taken in either case.
+    pub fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Returns whether all frames are left to the daemon.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     /// Returns the time at which [`Self::follow`] is due, in ns.
@@ -338,14 +365,18 @@ impl Datapath {
                 continue;
             };
             known.has_daemon = peer.has_daemon;
-            known.choose_bulk(peer, |link| measured_bps(core, link), kernel_ns());
+            let daemon_bps = |link| (link_bps(core, link), is_measured(core, link));
+            known.choose_bulk(peer, daemon_bps, kernel_ns());
             known.rest_slow_links(peer, now_ns);
             let is_back = peer.ways.iter().any(|way| way.is_up);
             if !is_back && now_ns < known.inherited_until_ns {
                 continue; // the predecessor's ways still count
             }
             known.inherited_until_ns = 0;
-            let reached = (!peer.ways.is_empty()).then(|| known.ways(peer, now_ns));
+            let mut reached = (!peer.ways.is_empty()).then(|| known.ways(peer, now_ns));
+            if self.is_paused {
+                reached.iter_mut().for_each(|reached| reached.links = 0);
+            }
             if known.reached != reached {
                 match self.program.set_peer(mac, reached.as_ref()) {
                     Ok(()) => known.reached = reached,
@@ -447,11 +478,10 @@ fn link_bps(core: &Endpoint, number: u8) -> f64 {
     link.map_or(1.0, |link| link.capacity.rate_bps().max(1.0))
 }
 
-/// Returns the rate of a link that the core has measured, in bit/s.
-fn measured_bps(core: &Endpoint, number: u8) -> Option<f64> {
-    let link = core.link(number)?;
-    let capacity = &link.capacity;
-    capacity.is_measured().then(|| capacity.rate_bps())
+/// Returns whether the core has measured the rate of a link.
+fn is_measured(core: &Endpoint, number: u8) -> bool {
+    let link = core.link(number);
+    link.is_some_and(|link| link.capacity.is_measured())
 }
 
 /// Returns the time that a byte takes, in picoseconds.

@@ -7,7 +7,7 @@ mod up;
 use anyhow::Context;
 use kumi_command::outln;
 use kumi_command::output::Output;
-use kumi_device::config::{DeviceConfig, Preset};
+use kumi_device::config::{DatapathChoice, DeviceConfig, Preset};
 use kumi_device::control::{self, Request};
 use kumi_device::run_dir::RunDir;
 use kumi_device::states::{no_answer, not_running};
@@ -57,6 +57,15 @@ enum Verb {
         /// Rate, for example 950mbit or 2.5gbit; `auto` measures it.
         #[arg(long, value_parser = parse_rate)]
         rate: Rate,
+    },
+    /// Changes the carrier of a running device's frames, until its daemon ends.
+    Datapath {
+        /// Name of the device.
+        device: String,
+        /// The daemon (user), or the kernel. Only a device that was started with `--datapath kernel`
+        /// has both.
+        #[arg(value_enum)]
+        carrier: DatapathChoice,
     },
     /// Prints the events of a device, one JSON object per line, until interrupted.
     Events {
@@ -124,6 +133,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 },
             )?;
         }
+        Verb::Datapath { device, carrier } => change(&device, &Request::Datapath { carrier })?,
         Verb::Events { device } => events(&device)?,
         Verb::Metrics => return metrics::run(),
         Verb::Keygen { file } => {

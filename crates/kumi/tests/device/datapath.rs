@@ -197,6 +197,48 @@ fn datapath__daemon_killed_under_load__streams_go_on_and_the_next_daemon_takes_o
 
 #[test]
 #[ignore = "needs root, netns, tun, BPF"]
+fn datapath__moved_100_times_under_load__breaks_no_connection_and_changes_no_byte() {
+    let bench = Bench::with_options("moved", 2, &KERNEL);
+    for host in ["h1", "h2"] {
+        await_datapath(&bench, host, "kernel");
+    }
+    let transfers = [
+        bench.transfer_to(2, 7001, 300),
+        bench.transfer_to(1, 7002, 300),
+    ];
+    for carrier in ["user", "kernel"].into_iter().cycle().take(100) {
+        for host in ["h1", "h2"] {
+            bench.run(host, &[KUMI, "link", "datapath", "kumi0", carrier]);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let state = await_datapath(&bench, "h1", "kernel");
+    let daemons = state["peers"][0]["paths"].as_array().unwrap().iter();
+    let daemons: u64 = daemons.map(|path| path["tx_bytes"].as_u64().unwrap()).sum();
+    let kernels: u64 = sent_bytes(&state).iter().sum();
+    assert!(
+        daemons > 10_000_000 && kernels > 10_000_000,
+        "{daemons}, {kernels}"
+    );
+    transfers.map(super::Transfer::finish);
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__device_without_one__says_how_to_get_it() {
+    let bench = Bench::with_options("plain", 2, &["--plain"]);
+    let argv = [KUMI, "link", "datapath", "kumi0", "kernel"];
+    let output = bench.command("h1", &argv).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("start it with `--datapath kernel`"),
+        "{stderr}"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
 fn datapath__device_that_a_killed_daemon_left__is_removed_with_its_programs() {
     let bench = Bench::with_options("left", 2, &KERNEL);
     assert!(!filters(&bench, "eth1").is_empty());

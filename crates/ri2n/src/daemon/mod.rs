@@ -198,6 +198,12 @@ impl Device {
                     self.is_ending = true;
                     "{}".to_owned()
                 }
+                Request::Datapath { .. } => {
+                    let name = &self.config.name;
+                    failure(&format!(
+                        "{name}: preset ri2n has no data path in the kernel"
+                    ))
+                }
                 Request::Add { .. } | Request::Del { .. } | Request::Set { .. } => {
                     let name = &self.config.name;
                     failure(&format!(
