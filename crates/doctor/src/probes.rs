@@ -296,7 +296,8 @@ fn wind() -> Finding {
     }
 }
 
-/// Returns whether `kumi link up --datapath kernel` works here. The programs are loaded and released.
+/// Returns whether `kumi link up --datapath kernel` works here. The programs are loaded and
+/// released.
 fn kernel_datapath() -> Finding {
     let (state, reason, remedy) = match kumi_device::datapath::check() {
         Ok(()) => (

@@ -62,8 +62,8 @@ enum Verb {
     Datapath {
         /// Name of the device.
         device: String,
-        /// The daemon (user), or the kernel. Only a device that was started with `--datapath kernel`
-        /// has both.
+        /// The daemon (user), or the kernel. Only a device that was started with `--datapath
+        /// kernel` has both.
         #[arg(value_enum)]
         carrier: DatapathChoice,
     },

@@ -220,7 +220,7 @@ fn datapath__moved_100_times_under_load__breaks_no_connection_and_changes_no_byt
         daemons > 10_000_000 && kernels > 10_000_000,
         "{daemons}, {kernels}"
     );
-    transfers.map(super::Transfer::finish);
+    transfers.into_iter().for_each(super::Transfer::finish);
 }
 
 #[test]
