@@ -10,6 +10,8 @@
 
 #define KUMI_LINKS_MAX 16
 #define KUMI_PEERS_MAX 1024
+/* Times of a byte have this many bits behind the point. */
+#define KUMI_BYTE_TIME_SHIFT 10
 
 /* A MAC address as a key. */
 struct kumi_mac {
@@ -51,8 +53,8 @@ struct kumi_link {
 	/* Interface, 0 for none. */
 	__u32 index;
 	__u32 zero;
-	/* Time that a byte takes, in picoseconds. */
-	__u64 ps_per_byte;
+	/* Time that a byte takes, in 1/1024 ns. */
+	__u64 byte_time;
 };
 
 /* What the programs know of a link, by number. */
@@ -63,8 +65,8 @@ struct kumi_load {
 
 /* What the daemon knows of a path: peer and link, by `number * KUMI_LINKS_MAX + link`. */
 struct kumi_path {
-	/* Time that a byte takes on the whole way, in picoseconds. */
-	__u64 ps_per_byte;
+	/* Time that a byte takes on the whole way, in 1/1024 ns. */
+	__u64 byte_time;
 	/* Time that a frame takes besides its length, in nanoseconds. */
 	__u64 latency_ns;
 	/* Bytes sent that had left the path at `left_at_ns`: arrived or lost. */

@@ -31,7 +31,6 @@
 #define IPV6_BYTES 40
 #define UDP_BYTES 8
 #define PROTOCOL_TCP 6
-#define PS_PER_NS 1000
 /* Segments on the way with which a stream is a long one: more than one burst of 64 KB. */
 #define BULK_SEGMENTS 44
 /* Time for which it then is, in ns: in pauses it may change the data path. */
@@ -181,18 +180,24 @@ static __always_inline struct kumi_count *count_of(__u32 peer, __u32 link)
 	return bpf_map_lookup_elem(&counts, &key);
 }
 
+/* Returns the time that bytes take, in ns. A division would take longer than the rest. */
+static __always_inline __u64 time_of(__u64 bytes, __u64 byte_time)
+{
+	return bytes * byte_time >> KUMI_BYTE_TIME_SHIFT;
+}
+
 /* Returns the time at which the path has carried all that was sent on it, as far as it is known. */
 static __always_inline __u64 path_free_at(const struct kumi_path *path, const struct kumi_count *count)
 {
 	__u64 sent = count->sent_bytes, left = path->left_bytes;
 
-	return path->left_at_ns + (sent > left ? sent - left : 0) * path->ps_per_byte / PS_PER_NS;
+	return path->left_at_ns + time_of(sent > left ? sent - left : 0, path->byte_time);
 }
 
 /*
  * Returns the link of a peer on which the frame arrives first:
  *
- *   max(now, link's free_at, path's free_at) + bytes * ps_per_byte + latency
+ *   max(now, link's free_at, path's free_at) + time_of(bytes) + latency
  *
  * The link's time follows from all that this host sent on it, and from its rate. The path's follows
  * from what the peer received. So a rate that is wrong, and traffic of others, show in it.
@@ -203,7 +208,7 @@ static __always_inline __u64 path_free_at(const struct kumi_path *path, const st
 static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64 now, __u32 first)
 {
 	__u64 best_ns = ~0ULL;
-	__u32 best = KUMI_LINKS_MAX;
+	__u32 best = KUMI_LINKS_MAX, left = peer->links;
 
 	for (__u32 turn = 0; turn < KUMI_LINKS_MAX; turn++) {
 		__u32 number = (first + turn) & (KUMI_LINKS_MAX - 1);
@@ -214,8 +219,9 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64
 		struct kumi_path *path;
 		__u64 at_ns, free_at_ns, own_ns;
 
-		if (!(peer->links >> number & 1))
+		if (!(left >> number & 1))
 			continue;
+		left &= ~(1U << number);
 		link = bpf_map_lookup_elem(&links, &key);
 		load = bpf_map_lookup_elem(&loads, &key);
 		path = path_of(peer, number);
@@ -226,12 +232,14 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64
 		free_at_ns = path_free_at(path, count);
 		if (free_at_ns > at_ns)
 			at_ns = free_at_ns;
-		own_ns = bytes * path->ps_per_byte / PS_PER_NS;
+		own_ns = time_of(bytes, path->byte_time);
 		at_ns += own_ns + path->latency_ns;
 		if (at_ns + own_ns / 2 < best_ns) {
 			best_ns = at_ns;
 			best = number;
 		}
+		if (!left)
+			break;
 	}
 	return best;
 }
@@ -302,7 +310,7 @@ int kumi_egress(struct __sk_buff *skb)
 	free_at = load->free_at_ns;
 	/* Of two processors that give the link a frame at once, one may be forgotten. */
 	__sync_val_compare_and_swap(&load->free_at_ns, free_at,
-				    (free_at > now ? free_at : now) + bytes * link->ps_per_byte / PS_PER_NS);
+				    (free_at > now ? free_at : now) + time_of(bytes, link->byte_time));
 	count = count_of(peer->number, number);
 	if (count)
 		__sync_fetch_and_add(&count->sent_bytes, bytes);

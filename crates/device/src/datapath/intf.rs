@@ -70,16 +70,16 @@ pub struct Link {
     pub index: u32,
     /// Always 0.
     pub zero: u32,
-    /// Time that a byte takes, in picoseconds.
-    pub ps_per_byte: u64,
+    /// Time that a byte takes, in 1/1024 ns.
+    pub byte_time: u64,
 }
 
 /// `struct kumi_path`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Path {
-    /// Time that a byte takes on the whole way, in picoseconds.
-    pub ps_per_byte: u64,
+    /// Time that a byte takes on the whole way, in 1/1024 ns.
+    pub byte_time: u64,
     /// Time that a frame takes besides its length, in ns.
     pub latency_ns: u64,
     /// Bytes sent that had left the path at `left_at_ns`.

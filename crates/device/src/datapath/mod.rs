@@ -293,7 +293,7 @@ impl Datapath {
             let link = Link {
                 index,
                 zero: 0,
-                ps_per_byte: ps_per_byte(rate_bps.max(seen.sum())),
+                byte_time: byte_time(rate_bps.max(seen.sum())),
             };
             if link != known {
                 let outcome = self.program.set_link(number, &link);
@@ -484,7 +484,7 @@ fn is_measured(core: &Endpoint, number: u8) -> bool {
     link.is_some_and(|link| link.capacity.is_measured())
 }
 
-/// Returns the time that a byte takes, in picoseconds.
-fn ps_per_byte(rate_bps: f64) -> u64 {
-    (8e12 / rate_bps) as u64
+/// Returns the time that a byte takes, in 1/1024 ns.
+fn byte_time(rate_bps: f64) -> u64 {
+    (8e9 * 1024.0 / rate_bps) as u64
 }

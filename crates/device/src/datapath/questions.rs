@@ -7,7 +7,7 @@
 
 use super::intf::{Path, QUESTION, QUESTION_TYPE, Question, Way};
 use super::known::Known;
-use super::{Datapath, kernel_ns, link_bps, ps_per_byte};
+use super::{Datapath, byte_time, kernel_ns, link_bps};
 use kumi_multilink::endpoint::Endpoint;
 use kumi_multilink::wire::{LINKS_MAX, Mac};
 use zerocopy::IntoBytes;
@@ -44,7 +44,7 @@ impl Datapath {
                 let drained = drain.note(answer, sent_bytes, link_bps(core, link));
                 peer.rates_bps[usize::from(link)] = drained.rate_bps;
                 let path = Path {
-                    ps_per_byte: ps_per_byte(drained.rate_bps),
+                    byte_time: byte_time(drained.rate_bps),
                     latency_ns: drained.travel_ns,
                     left_bytes: drained.left_bytes,
                     left_at_ns: drained.at_ns,
