@@ -513,7 +513,7 @@ mod tests {
         assert!(
             error.starts_with(
                 "cannot parse the request: unknown variant `shew`, expected one of `show`, `add`, \
-                 `del`, `set`, `down`, `events`"
+                 `del`, `set`, `datapath`, `down`, `events`"
             ),
             "{error}"
         );

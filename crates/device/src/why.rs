@@ -53,6 +53,11 @@ pub fn reasons(state: &Value) -> Vec<String> {
                 "the daemon of peer {name} does not answer, though its kernel does: only frames \
                  that the kernels carry arrive there; start its device again"
             ));
+        } else if peer["datapath"] == "user" && peer["kernel_offered"] == true {
+            reasons.push(format!(
+                "the daemon carries the frames to peer {name}: its kernel does not answer. An XDP \
+                 program, or the port security of a switch, may drop frames from random MAC addresses"
+            ));
         } else if peer["datapath"] == "user" {
             reasons.push(format!(
                 "the daemon carries the frames to peer {name}: start its device with \
@@ -172,9 +177,11 @@ mod tests {
         state["datapath"] = "kernel".into();
         state["peers"] = json!([{"name": "h2", "up": true, "datapath": "kernel"},
                                 {"name": "h3", "up": true, "datapath": "user"},
-                                {"name": "h4", "up": true, "datapath": "kernel", "daemon": false}]);
+                                {"name": "h4", "up": true, "datapath": "kernel", "daemon": false},
+                                {"name": "h5", "up": true, "datapath": "user", "kernel_offered": true}]);
         let found = reasons(&state);
-        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[2].contains("peer h5: its kernel does not answer"));
         assert!(found[0].contains("peer h3: start its device with `--datapath kernel`"));
         assert!(found[1].contains("the daemon of peer h4 does not answer"));
         state["datapath"] = "user".into();

@@ -9,10 +9,10 @@
 //!   its kernel sends frames to B, from a
 //! ```
 //!
-//! Each direction begins when the sender has read its own alias in an offer. The frames stop when
-//! the path is not up. The daemon asks the peer's kernel again and again on the path, and an answer
-//! shows that the path is alive. From the first answer on, the silence of the peer's kernel counts,
-//! and that of its daemon does not.
+//! When a side has read its own alias in an offer, its daemon asks the peer's kernel again and again
+//! on the path. The first answer shows that nothing on the way drops such frames, and the direction
+//! begins. From then on, the silence of the peer's kernel counts, and that of its daemon does not.
+//! The frames stop when the path is not up, and begin again with an answer.
 
 use crate::wire::{Mac, Offer};
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ pub struct Direct {
     offered_at_ns: u64,
     /// The peer must be told something new.
     has_news: bool,
-    /// The peer's kernel has answered since the peer's addresses changed.
+    /// The peer's kernel has answered since its addresses changed or the path was down.
     is_answered: bool,
     /// Times of the questions without an answer, and of the last question.
     open: VecDeque<u64>,
@@ -53,8 +53,7 @@ impl Direct {
         self.has_news |= is_new;
         self.theirs = Some((offer, now_ns));
         if is_new {
-            self.is_answered = false;
-            self.open.clear();
+            self.note_down();
         }
         is_new
     }
@@ -81,14 +80,27 @@ impl Direct {
     }
 
     /// Records that the peer's kernel answered the question of this time. It forgot none before.
-    pub fn note_answer(&mut self, asked_at_ns: u64) {
-        self.is_answered = true;
+    /// Returns whether it is the first answer.
+    pub fn note_answer(&mut self, asked_at_ns: u64) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_answered, true);
         while self
             .oldest_question_ns()
             .is_some_and(|at| at <= asked_at_ns)
         {
             self.open.pop_front();
         }
+        is_first
+    }
+
+    /// Returns whether the peer's kernel has answered since the path was down last.
+    pub fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Records that the path went down. Its next frame leaves after an answer.
+    pub fn note_down(&mut self) {
+        self.is_answered = false;
+        self.open.clear();
     }
 
     /// Returns whether the silence of the peer's kernel counts.

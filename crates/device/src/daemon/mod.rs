@@ -410,6 +410,7 @@ impl Device {
         for (mac, peer) in macs.zip(state["peers"].as_array_mut().into_iter().flatten()) {
             let is_kernel = datapath.carries(mac);
             peer["datapath"] = if is_kernel { "kernel" } else { "user" }.into();
+            peer["kernel_offered"] = datapath.is_offered(mac).into();
             peer["daemon"] = datapath.has_daemon(mac).into();
             let has_bulk = is_kernel && !datapath.daemon_has_bulk(mac);
             peer["bulk_datapath"] = if has_bulk { "kernel" } else { "user" }.into();

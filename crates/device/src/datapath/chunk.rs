@@ -24,6 +24,8 @@ pub struct Chunk {
     /// Most segments of a burst, as set; 0 before.
     segments: u32,
     changed_at_ns: u64,
+    /// The length follows measured rates.
+    is_measured: bool,
 }
 
 impl Chunk {
@@ -33,15 +35,25 @@ impl Chunk {
             segment_bits: f64::from(mtu + SEGMENT_BYTES) * 8.0,
             segments: 0,
             changed_at_ns: 0,
+            is_measured: false,
         }
     }
 
     /// Sets the length of the bursts of the device at the interface `index` by the rate of the
-    /// slowest path.
+    /// slowest path in bit/s; `is_measured` tells whether all rates are measured.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn follow(&mut self, index: u32, rate_bps: f64, now_ns: u64) -> Result<(), DatapathError> {
+    pub fn follow(
+        &mut self,
+        index: u32,
+        (rate_bps, is_measured): (f64, bool),
+        now_ns: u64,
+    ) -> Result<(), DatapathError> {
+        // The first measurement changes it at once.
+        if std::mem::replace(&mut self.is_measured, is_measured) != is_measured {
+            self.changed_at_ns = 0;
+        }
         let Some(segments) = self.next(rate_bps, now_ns) else {
             return Ok(());
         };
@@ -55,7 +67,7 @@ impl Chunk {
     fn next(&mut self, rate_bps: f64, now_ns: u64) -> Option<u32> {
         let wanted = (rate_bps * BURST_S / self.segment_bits) as u32;
         let wanted = wanted.clamp(*SEGMENTS.start(), *SEGMENTS.end());
-        let is_late = self.segments != 0 && now_ns < self.changed_at_ns + CHANGE_NS;
+        let is_late = self.changed_at_ns != 0 && now_ns < self.changed_at_ns + CHANGE_NS;
         // A quarter more or less is not worth a change.
         if is_late || wanted.abs_diff(self.segments) * 4 <= self.segments {
             return None;

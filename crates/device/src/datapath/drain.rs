@@ -41,6 +41,8 @@ const WAITING_LEAST: u32 = 6;
 const WAITING_BYTES: f64 = 16_384.0;
 /// Time without waiting bytes after which the link's rate counts again, in ns.
 const FORGET_NS: u64 = 1_000_000_000;
+/// Least guess of a path's rate, in bit/s.
+const GUESS_LEAST_BPS: f64 = 250e6;
 /// Time between two answers above which they say nothing of the time between them, in ns.
 const APART_NS: u64 = 10_000_000;
 /// Time over which the shortest delay of answers is kept, in ns. Clocks drift by 0.1 ms in it.
@@ -177,6 +179,16 @@ impl Drain {
     pub fn firm_bps(&self) -> Option<f64> {
         let is_firm = self.rates_bps.len() >= RATE_POSITION * RATES_PER_POSITION;
         self.measured_bps().filter(|_| is_firm)
+    }
+
+    /// Returns a rate that the path has at least, over a link of `link_bps`, and whether it is
+    /// measured. Before a measurement, it is twice the rate at which bytes arrive.
+    pub fn least_bps(&self, link_bps: f64, now_ns: u64) -> (f64, bool) {
+        let guess_bps = (2.0 * self.latest_bps(now_ns)).max(GUESS_LEAST_BPS);
+        match self.measured_bps() {
+            Some(rate_bps) => (rate_bps, true),
+            None => (guess_bps.min(link_bps), false),
+        }
     }
 
     /// Returns the rate at which bytes arrived lately.

@@ -394,13 +394,18 @@ impl Datapath {
             _ => 0,
         };
         let has_daemons = self.peers.values().any(|peer| peer.daemon_has_bulk);
-        let daemons = has_daemons.then_some(f64::INFINITY);
+        let daemons = has_daemons.then_some((f64::INFINITY, true));
+        let kernel_now_ns = kernel_ns();
         let rates = self.peers.values().flat_map(|peer| {
             let used = (0..LINKS_MAX as u8).filter(move |link| links(peer) >> link & 1 == 1);
-            used.map(|link| peer.drains[usize::from(link)].shown_bps(link_bps(core, link)))
+            used.map(move |link| {
+                let drain = &peer.drains[usize::from(link)];
+                drain.least_bps(link_bps(core, link), kernel_now_ns)
+            })
         });
-        if let Some(rate_bps) = rates.chain(daemons).reduce(f64::min) {
-            let outcome = self.chunk.follow(self.index, rate_bps, now_ns);
+        let least = |one: (f64, bool), other: (f64, bool)| (one.0.min(other.0), one.1 && other.1);
+        if let Some(rate) = rates.chain(daemons).reduce(least) {
+            let outcome = self.chunk.follow(self.index, rate, now_ns);
             self.note_failure(outcome);
         }
     }
@@ -439,6 +444,12 @@ impl Datapath {
         let peer = self.peers.get(&mac);
         let reached = peer.and_then(|peer| peer.reached);
         reached.is_some_and(|reached| reached.links != 0)
+    }
+
+    /// Returns whether the device with this address has offered its kernel's data path.
+    pub fn is_offered(&self, mac: Mac) -> bool {
+        let peer = self.peers.get(&mac);
+        peer.is_some_and(|peer| peer.reached.is_some())
     }
 
     /// Returns whether the daemon of the device with this address was heard lately.

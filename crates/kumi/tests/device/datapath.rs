@@ -239,6 +239,30 @@ fn datapath__device_without_one__says_how_to_get_it() {
 
 #[test]
 #[ignore = "needs root, netns, tun, BPF"]
+fn datapath__kernel_that_does_not_answer__leaves_the_frames_to_the_daemon() {
+    let bench = Bench::with_options("mute", 2, &KERNEL);
+    await_datapath(&bench, "h1", "kernel");
+    // As if something on the way dropped the frames from aliases.
+    for link in ["eth1", "eth2"] {
+        bench.run("h2", &["tc", "filter", "del", "dev", link, "ingress"]);
+    }
+    let state = await_datapath(&bench, "h1", "user");
+    assert!(
+        state["reasons"]
+            .to_string()
+            .contains("peer h2: its kernel does not answer"),
+        "{state:#}"
+    );
+    bench.run("h1", &["ping", "-c", "3", "-i", "0.2", "10.77.0.2"]);
+    assert_eq!(
+        bench.state("h1")["peers"][0]["datapath"],
+        "user",
+        "it stays so"
+    );
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
 fn datapath__device_that_a_killed_daemon_left__is_removed_with_its_programs() {
     let bench = Bench::with_options("left", 2, &KERNEL);
     assert!(!filters(&bench, "eth1").is_empty());

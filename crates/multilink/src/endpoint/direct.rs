@@ -30,7 +30,8 @@ impl Endpoint {
         peers.filter(|peer| !peer.aliases.is_empty()).collect()
     }
 
-    /// Returns whether an offer with other addresses arrived since the last call.
+    /// Returns whether an offer with other addresses, or the first answer on a path, arrived since
+    /// the last call.
     pub fn take_direct_news(&mut self) -> bool {
         std::mem::take(&mut self.has_direct_news)
     }
@@ -46,7 +47,8 @@ impl Endpoint {
     pub fn note_answer(&mut self, mac: Mac, link: u8, asked_at_ns: u64, now_ns: u64) {
         let mut macs = self.peers.iter().map(|peer| peer.params.mac);
         if let Some(number) = macs.position(|peer| peer == mac) {
-            self.peers[number].handle_answer(link, asked_at_ns, shared!(self, now_ns));
+            let peer = &mut self.peers[number];
+            self.has_direct_news |= peer.handle_answer(link, asked_at_ns, shared!(self, now_ns));
         }
     }
 
@@ -69,6 +71,7 @@ mod tests {
     use super::super::tests::{Pair, endpoint_with};
     use super::*;
     use crate::endpoint::DirectLink;
+    use crate::liveness::State;
     use crate::secure::Seal;
 
     const MS: u64 = 1_000_000;
@@ -156,14 +159,36 @@ mod tests {
     fn direct__path_in_use_falls_silent__is_left_within_15_ms() {
         let mut pair = pair(Seal::Plain);
         accept_all(&mut pair);
-        assert_eq!(links_of(&pair, 0), [0, 1]);
         run_asked(&mut pair, 20 * MS);
+        assert_eq!(links_of(&pair, 0), [0, 1]);
         pair.cut[0][1] = true;
         run_asked(&mut pair, 15 * MS);
         assert_eq!(links_of(&pair, 0), [0]);
         pair.cut[0][1] = false;
         run_asked(&mut pair, 1000 * MS);
         assert_eq!(links_of(&pair, 0), [0, 1]);
+    }
+
+    #[test]
+    fn direct__one_direction_falls_silent__does_not_flap() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        run_asked(&mut pair, 20 * MS);
+        // The other end's datagrams still arrive, and reports about them come on the other link.
+        pair.cut[0][1] = true;
+        for end in &mut pair.ends {
+            while end.poll_event().is_some() {}
+        }
+        run_asked(&mut pair, 1000 * MS);
+        for (side, end) in pair.ends.iter_mut().enumerate() {
+            let mut changes = 0;
+            while end.poll_event().is_some() {
+                changes += 1;
+            }
+            assert!(changes < 8, "{changes} events at side {side}");
+        }
+        assert_eq!(links_of(&pair, 0), [0]);
+        assert_eq!(links_of(&pair, 1), [0]);
     }
 
     #[test]
@@ -191,7 +216,25 @@ mod tests {
             pair.ends[0].note_question(MACS[1], 1, now_ns);
             pair.run_for(2 * MS);
         }
-        assert_eq!(links_of(&pair, 0), [0, 1]);
+        assert_eq!(pair.states(0), [State::Up; 2]);
+        assert_eq!(links_of(&pair, 0), [], "no frame leaves before an answer");
+    }
+
+    #[test]
+    fn direct__kernel_stops_answering_and_the_daemon_does_not__frames_go_to_the_daemon() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        run_asked(&mut pair, 20 * MS);
+        for _ in 0..1000 {
+            let now_ns = pair.now_ns;
+            let peers = pair.ends[0].direct_peers(now_ns);
+            for link in peers.iter().flat_map(|peer| &peer.ways).map(|way| way.link) {
+                pair.ends[0].note_question(MACS[1], link, now_ns);
+            }
+            pair.run_for(2 * MS);
+        }
+        assert_eq!(pair.states(0), [State::Up; 2]);
+        assert_eq!(links_of(&pair, 0), []);
     }
 
     #[test]

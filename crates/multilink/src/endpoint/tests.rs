@@ -101,7 +101,7 @@ impl Pair {
         pair
     }
 
-    fn states(&self, side: usize) -> Vec<State> {
+    pub(super) fn states(&self, side: usize) -> Vec<State> {
         let peer = self.ends[side].peers().next().expect("the other side");
         peer.paths().map(|path| path.state).collect()
     }

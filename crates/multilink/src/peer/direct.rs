@@ -56,17 +56,23 @@ impl Peer {
     }
 
     /// Handles the answer of the peer's kernel to the question of `asked_at_ns` on a path. A path
-    /// that is out of use stays so until the peer's daemon answers.
-    pub(crate) fn handle_answer(&mut self, link: u8, asked_at_ns: u64, shared: &mut Shared<'_>) {
+    /// that is out of use stays so until the peer's daemon answers. Returns whether it is the first
+    /// answer since then.
+    pub(crate) fn handle_answer(
+        &mut self,
+        link: u8,
+        asked_at_ns: u64,
+        shared: &mut Shared<'_>,
+    ) -> bool {
         let path = &mut self.paths[usize::from(link)];
-        path.direct.note_answer(asked_at_ns);
+        let is_first = path.direct.note_answer(asked_at_ns);
         path.newest_acked_sent_ns = path.newest_acked_sent_ns.max(asked_at_ns);
-        if !path.is_settled() {
-            return;
+        if path.is_settled() {
+            if let Some(change) = path.liveness.handle_ack(shared.now_ns, false) {
+                self.apply(link, change, shared);
+            }
         }
-        if let Some(change) = path.liveness.handle_ack(shared.now_ns, false) {
-            self.apply(link, change, shared);
-        }
+        is_first
     }
 
     /// Iterates over the paths on which the kernel may ask the peer's kernel.
@@ -84,7 +90,7 @@ impl Peer {
                 link: link as u8,
                 to: theirs.address,
                 from: own.alias,
-                is_up: path.liveness.state() == State::Up,
+                is_up: path.liveness.state() == State::Up && path.direct.is_answered(),
             })
         })
     }

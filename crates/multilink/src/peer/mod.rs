@@ -401,6 +401,7 @@ impl Peer {
         }
         if matches!(change.to, State::Down | State::Quarantined) {
             path.mtu.doubt(false);
+            path.direct.note_down();
         }
         self.fit_units();
         if matches!(change.to, State::Suspect | State::Down | State::Quarantined) {

@@ -192,9 +192,12 @@ impl Peer {
         if progressed {
             self.paths[usize::from(link.link)].answered_at_ns = now_ns;
         }
-        // A path is used again only after it has been shown to carry full datagrams.
+        // A path is used again only after it has been shown to carry full datagrams. Of a path in
+        // use, the silence of the peer's kernel counts if it has answered: datagrams may arrive
+        // where frames do not.
         let path = &self.paths[usize::from(link.link)];
-        if progressed && (path.is_settled() || path.mtu.is_confirmed()) {
+        let decides = !path.is_settled() || !path.direct.is_asked(now_ns);
+        if progressed && decides && (path.is_settled() || path.mtu.is_confirmed()) {
             let alone = !self.paths.iter().any(Path::is_settled);
             let path = &mut self.paths[usize::from(link.link)];
             if let Some(to) = path.destination {
