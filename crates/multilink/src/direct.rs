@@ -9,10 +9,10 @@
 //!   its kernel sends frames to B, from a
 //! ```
 //!
-//! When a side has read its own alias in an offer, its daemon asks the peer's kernel again and again
-//! on the path. The first answer shows that nothing on the way drops such frames, and the direction
-//! begins. From then on, the silence of the peer's kernel counts, and that of its daemon does not.
-//! The frames stop when the path is not up, and begin again with an answer.
+//! When a side has read its own alias in an offer, its daemon asks the peer's kernel again and
+//! again on the path. The first answer shows that nothing on the way drops such frames, and the
+//! direction begins. From then on, the silence of the peer's kernel counts, and that of its daemon
+//! does not. The frames stop when the path is not up, and begin again with an answer.
 
 use crate::wire::{Mac, Offer};
 use std::collections::VecDeque;
