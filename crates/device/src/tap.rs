@@ -6,6 +6,7 @@ use crate::run_dir::RunDir;
 use kumi_command::BadInput;
 use kumi_sys::tap::Tap;
 use std::io::{ErrorKind, Read};
+use std::time::Duration;
 
 /// Refuses to start a second daemon for a device.
 ///
@@ -49,12 +50,28 @@ impl Drop for Created {
     }
 }
 
-/// Opens the TAP `name`.
+/// Attempts to open a TAP that is in use, and the time between them. The kernel may not have
+/// cleaned up a killed daemon yet, which also held BPF programs.
+const ATTEMPTS: u32 = 10;
+const RETRY: Duration = Duration::from_millis(30);
+
+/// Opens the TAP `name`, with several attempts while it is in use.
 ///
 /// # Errors
 /// The kernel refuses. The message contains the remedy.
 pub fn open_tap(name: &str, multi_queue: bool) -> anyhow::Result<Tap> {
-    Tap::open(name, multi_queue).map_err(|error| anyhow::anyhow!(refusal(name, &error)))
+    let mut attempts = ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match Tap::open(name, multi_queue) {
+            Err(error) if attempts > 0 && error.kind() == ErrorKind::ResourceBusy => {
+                std::thread::sleep(RETRY);
+            }
+            outcome => {
+                return outcome.map_err(|error| anyhow::anyhow!(refusal(name, &error)));
+            }
+        }
+    }
 }
 
 /// Returns the message for the kernel's refusal to open the TAP `name`.
@@ -90,7 +107,6 @@ pub fn random_u64() -> anyhow::Result<u64> {
 mod tests {
     use super::*;
     use crate::control::Control;
-    use std::time::Duration;
 
     #[test]
     fn tap__refused_by_the_kernel__is_named_with_the_remedy() {
