@@ -33,7 +33,7 @@
 #define PROTOCOL_TCP 6
 /* Segments on the way with which a stream is a long one: more than one burst of 64 KB. */
 #define BULK_SEGMENTS 44
-/* Time for which it then is, in ns: in pauses it may change the data path. */
+/* Time for which it then stays one, in ns. Chosen by judgement. */
 #define BULK_NS 100000000ULL
 /* Parts of a value of `frames`. */
 #define TURN_SHIFT 32

@@ -2,16 +2,17 @@
 //!
 //! The programs restore no order. On paths that are alike this costs a stream little, however many
 //! there are. On unlike ones each burst on a slow path is overtaken by several on the fast ones.
-//! The daemon restores the order, and needs three times the processor time for a byte. So it gets
-//! the long streams where paths are unlike, if it can carry them.
+//! The daemon restores the order, and needs twice the processor time for a byte (5.5 and 2.6 ns,
+//! `link-cpu` and `link-kernel`). So it gets the long streams where paths are unlike, if it can
+//! carry them.
 
 /// Share of the fastest path's rate that each path must have for the kernel, and for a change back
 /// to the kernel. On 1000 + 300 and 1000 + 500 Mb/s one stream was faster through the daemon, and
 /// on equal links through the kernel (`docs/perf-log.md`, 2026-11-28).
 const SHARE_LEAST: f64 = 0.6;
 const SHARE_BACK: f64 = 0.75;
-/// Rate of all paths together up to which the daemon carries as much, in bit/s. It carried 3.9 Gb/s
-/// without a seal on two processors that also had both ends' programs (`link-cpu`).
+/// Rate of all paths together up to which the daemon carries long streams, in bit/s. Without a seal
+/// it carried 2.7 and 3.9 Gb/s in two runs of `link-cpu`, on two processors with both ends.
 const DAEMON_BPS: f64 = 3e9;
 
 /// Returns whether the daemon should carry the long streams to a peer whose paths have these rates

@@ -41,7 +41,7 @@ const WAITING_LEAST: u32 = 6;
 const WAITING_BYTES: f64 = 16_384.0;
 /// Time without waiting bytes after which the link's rate counts again, in ns.
 const FORGET_NS: u64 = 1_000_000_000;
-/// Least guess of a path's rate, in bit/s.
+/// Least guess of a path's rate, in bit/s: bursts of 10 segments. Chosen by judgement.
 const GUESS_LEAST_BPS: f64 = 250e6;
 /// Time between two answers above which they say nothing of the time between them, in ns.
 const APART_NS: u64 = 10_000_000;

@@ -41,7 +41,7 @@ const USED_NS: u64 = 200_000_000;
 /// Time for which frames of a sender are taken after its offer ended, in ns. A daemon that starts
 /// again offers the same in the meantime.
 const LINGER_NS: u64 = 2_000_000_000;
-/// Time for which the ways of a predecessor count, in ns.
+/// Time for which the ways of a predecessor count, in ns: several handshakes. Chosen by judgement.
 const INHERIT_NS: u64 = 10_000_000_000;
 
 /// MTU of a device until it is told, in bytes.
