@@ -89,7 +89,6 @@ static __always_inline void hold(struct kumi_tcp_memory *memory, struct sock *sk
 
 	memory->mode = HOLD;
 	memory->is_own = is_own;
-	/* A short message ends before its second round. */
 	memory->is_probing = is_own && memory->step <= STEP_LAST && memory->skipped >= memory->skip;
 	memory->probed_pps = 0;
 	memory->held_rounds = 0;
@@ -129,25 +128,32 @@ static __always_inline void cut(struct kumi_tcp_memory *memory, struct sock *sk,
 	tp->snd_ssthresh = tp->snd_cwnd;
 }
 
+/* Leaves out the next probes, twice as many as the last time. */
+static __always_inline void fail_probe(struct kumi_tcp_memory *memory)
+{
+	__u32 skip = memory->skip ? 2 * memory->skip : 1;
+
+	memory->step = STEP;
+	memory->skip = skip < SKIPPED_MAX ? skip : SKIPPED_MAX;
+	memory->skipped = 0;
+}
+
 /*
  * Judges the probe whose packets have arrived in this round: it succeeds if at least half of what
- * it added did. A longer step follows. After a failure, the next probes are left out, twice as many
- * as the last time.
+ * it added did. A longer step follows.
  */
 static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct kumi_tcp_path *path,
 					__u64 now_ns)
 {
 	__u32 train_pps = memory->train_pps, probed_pps = memory->probed_pps;
-	__u32 skip = memory->skip ? 2 * memory->skip : 1;
 
+	memory->is_probing = 0;
 	if (!memory->has_lost && train_pps >= rate_of(path) / 2 + probed_pps / 2) {
 		note_rate(path, train_pps < probed_pps ? train_pps : probed_pps, now_ns);
 		memory->step = memory->step > STEP_LAST ? memory->step / 2 : STEP_LAST;
 		memory->skip = 0;
 	} else {
-		memory->step = STEP;
-		memory->skip = skip < SKIPPED_MAX ? skip : SKIPPED_MAX;
-		memory->skipped = 0;
+		fail_probe(memory);
 	}
 }
 
@@ -347,6 +353,8 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 		if (explains(path, tp, flying))
 			path->is_bounded = 1;
 		cut(memory, sk, share);
+		/* An overflow of a growing window shows the buffer, and not the rate. */
+		memory->step = STEP_LAST;
 	} else if (memory->mode == HOLD && flying < packets_of(pps, rtt_min_us(tp)) / 4) {
 		/* A short burst that meets others shows no rate. */
 		cut(memory, sk, flying);
@@ -355,7 +363,11 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 	} else if (memory->mode == HOLD && !memory->has_lost) {
 		/* The end of the round shows what arrives. */
 		memory->has_lost = 1;
+		/* A message that ends with this round has no later one that judges the probe. */
+		if (memory->is_probing || memory->probed_pps)
+			fail_probe(memory);
 		memory->is_probing = 0;
+		memory->probed_pps = 0;
 		if (!memory->queue_rounds)
 			memory->queue_rounds = 1;
 	}

@@ -75,6 +75,20 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	COUNT(paced);
 }
 
+/* Makes the first burst a probe of any step: its packets arrive in the first round. */
+static __always_inline void probe_at_once(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	__u32 pps = rate_of(path_of(memory));
+
+	if (memory->skipped < memory->skip)
+		return;
+	pps += pps / memory->step;
+	memory->is_probing = 1;
+	memory->probed_pps = pps;
+	set_window(tcp_sk(sk), held_window(memory, tcp_sk(sk), pps));
+	set_pace(sk, pps);
+}
+
 /*
  * Restarts after silence, when the first packet has been sent: the others follow at the phase's
  * rate (GridMPI, section 3.2). A silence that is shorter than a timeout changes nothing.
@@ -91,6 +105,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	memory->skipped++;
 	memory->confirm_rtt_us = path->rtt_us ? path->rtt_us : rtt_min_us(tp);
 	hold(memory, sk, true);
+	probe_at_once(memory, sk);
 	memory->paced++;
 	COUNT(paced);
 }

@@ -309,19 +309,19 @@ impl Kumi {
         held.has_lost = false;
         // Packets of the round before have arrived in this one.
         if held.probed_pps > 0 && (is_shown || has_lost) {
+            held.is_probing = false;
             if !has_lost && train_pps >= (rate + held.probed_pps) / 2 {
                 self.path.note(train_pps.min(held.probed_pps), now_us);
                 self.step = (self.step / 2).max(STEP_LAST);
                 self.skip = 0;
             } else {
-                self.skip = (2 * self.skip).clamp(1, SKIPPED_MAX);
-                self.skipped = 0;
-                self.step = STEP;
+                self.fail_probe();
             }
         } else if (has_queue || has_lost) && self.round.train_us >= self.rtt_min_us / 2 {
             // A full path delivers its rate.
             (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate - rate / 16, rate), 0);
         }
+        let held = &mut self.held;
         held.probed_pps = if held.is_probing { self.pace_pps } else { 0 };
         held.is_probing = !held.is_probing && !has_queue && !has_lost && self.skipped >= self.skip;
         let flying = flying.max(self.before_flying);
@@ -342,6 +342,13 @@ impl Kumi {
             let share = packets_of(self.round.best_pps, self.rtt_min_us);
             self.compete(flying.min(share + share / 8));
         }
+    }
+
+    /// Leaves out the next probes, twice as many as the last time.
+    fn fail_probe(&mut self) {
+        self.skip = (2 * self.skip).clamp(1, SKIPPED_MAX);
+        self.skipped = 0;
+        self.step = STEP;
     }
 
     /// Continues as CUBIC from a window.
@@ -382,6 +389,8 @@ impl Kumi {
                 self.path.is_bounded |= self.explains(flying);
                 self.compete(share);
                 self.cut();
+                // An overflow of a growing window shows the buffer, and not the rate.
+                self.step = STEP_LAST;
             }
             Mode::Hold if flying < packets_of(rate, a.rtt_min_us) / 4 => {
                 // A short burst that meets others shows no rate.
@@ -391,6 +400,11 @@ impl Kumi {
             }
             // The end of the round shows what arrives.
             Mode::Hold if !self.held.has_lost => {
+                // A message that ends with this round has no later one that judges the probe.
+                if self.held.is_probing || self.held.probed_pps > 0 {
+                    self.fail_probe();
+                    self.held.probed_pps = 0;
+                }
                 self.held.has_lost = true;
                 self.held.queue_rounds = self.held.queue_rounds.max(1);
                 self.held.is_probing = false;
@@ -479,16 +493,18 @@ impl Kumi {
 
     fn hold(&mut self, is_own: bool) {
         self.mode = Mode::Hold;
-        let is_probing = is_own && self.step <= STEP_LAST && self.skipped >= self.skip;
-        self.held = Held {
-            is_own,
-            is_probing,
-            ..Held::default()
-        };
+        let is_probing = is_own && self.skipped >= self.skip;
         self.pace_pps = self.path.rate();
         if is_probing {
             self.pace_pps += self.pace_pps / self.step;
         }
+        // The packets of a restart arrive in its first round.
+        self.held = Held {
+            is_own,
+            is_probing,
+            probed_pps: if is_probing { self.pace_pps } else { 0 },
+            ..Held::default()
+        };
         self.window = self.held_window();
     }
 }
