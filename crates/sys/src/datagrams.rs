@@ -10,6 +10,10 @@ pub const RECEIVE_BYTES_MAX: usize = 65_536;
 /// first-level cache.
 pub const PLACES_MAX: usize = 16;
 
+/// Places of a receive after one that had coalesced datagrams: 128 KB at most. More would make what
+/// arrives in the meantime wait.
+const COALESCED_PLACES_MAX: usize = 2;
+
 /// Size of the control message that `UDP_GRO` fills: a header and an int, in words of 8 bytes.
 const CONTROL_WORDS: usize = 3;
 
@@ -51,12 +55,17 @@ impl Datagrams {
         }
     }
 
-    /// Receives into places of `place_bytes`, as many as the buffer has, at most [`PLACES_MAX`].
-    /// Returns `WouldBlock` if no datagram is available.
+    /// Receives into places of `place_bytes`, as many as the buffer has, at most [`PLACES_MAX`], and
+    /// [`COALESCED_PLACES_MAX`] if the last receive had coalesced datagrams. Returns `WouldBlock` if no datagram is available.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, place_bytes: usize) -> io::Result<()> {
+        let is_coalesced = |entry: &Received| entry.segment_bytes < entry.bytes;
+        let most = match self.received.iter().flatten().any(is_coalesced) {
+            true => COALESCED_PLACES_MAX,
+            false => PLACES_MAX,
+        };
         self.received.clear();
         self.place_bytes = place_bytes.clamp(1, RECEIVE_BYTES_MAX);
-        self.places = (self.buffer.len() / self.place_bytes).min(PLACES_MAX);
+        self.places = (self.buffer.len() / self.place_bytes).min(most);
         // SAFETY: all-zero bytes are a valid value of each of these C structures.
         let mut names: [libc::sockaddr_in6; PLACES_MAX] = unsafe { std::mem::zeroed() };
         // SAFETY: as above.

@@ -12,6 +12,7 @@ use nix::sys::socket::{
 use std::io::{self, IoSlice};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Socket buffer requested for each direction, in bytes: 30 ms at 2 Gb/s for a late reader.
 const BUFFER_BYTES: usize = 8 << 20;
@@ -19,13 +20,28 @@ const BUFFER_BYTES: usize = 8 << 20;
 /// `UDP_NO_CHECK6_RX` of linux/udp.h.
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
+/// Number of sockets that this process has opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
 /// A dual-stack UDP socket, on one interface only or on all.
 #[derive(Debug)]
 pub struct LinkSocket {
     fd: OwnedFd,
+    number: u64,
 }
 
 impl LinkSocket {
+    fn new(fd: OwnedFd) -> Self {
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        Self { fd, number }
+    }
+
+    /// Returns a number that no other socket of this process has had. The kernel gives the
+    /// descriptor of a closed socket to the next one.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Opens a socket on `interface` (with index `index`), bound to `port` on all its addresses,
     /// joined to the multicast `group`.
     ///
@@ -42,7 +58,7 @@ impl LinkSocket {
         setsockopt(&fd, sockopt::BindToDevice, &interface.into())?;
         let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
         bind(fd.as_raw_fd(), &SockaddrIn6::from(address))?;
-        let socket = Self { fd };
+        let socket = Self::new(fd);
         socket.join(index, group)?;
         socket.enlarge_buffers();
         Ok(socket)
@@ -57,7 +73,7 @@ impl LinkSocket {
         let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
         bind(fd.as_raw_fd(), &SockaddrIn6::from(to_ipv6_mapped(address)))?;
-        let socket = Self { fd };
+        let socket = Self::new(fd);
         socket.forbid_fragments()?;
         socket.enlarge_buffers();
         Ok(socket)
@@ -308,6 +324,28 @@ mod tests {
         sender.send(&[7; 2500], 1000, target).expect("is sent");
         let entries = receive_all(&socket, crate::datagrams::RECEIVE_BYTES_MAX);
         assert_eq!(entries, [(vec![7; 2500], 1000)]);
+    }
+
+    #[test]
+    fn receive__after_coalesced_datagrams__takes_few_at_once() {
+        let (socket, port) = loopback();
+        let (sender, _) = loopback();
+        assert!(socket.set_coalescing(true));
+        let target = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+        let mut datagrams = Datagrams::with_longest(crate::datagrams::PLACES_MAX);
+        let place_bytes = crate::datagrams::RECEIVE_BYTES_MAX;
+        let mut count_of = |sent: &[u8], count: usize| {
+            for _ in 0..count {
+                sender.send(sent, 1000, target).expect("is sent");
+            }
+            socket
+                .receive(&mut datagrams, place_bytes)
+                .expect("some wait");
+            datagrams.iter_mut().count()
+        };
+        assert_eq!(count_of(&[7; 500], 5), 5);
+        assert_eq!(count_of(&[7; 2000], 5), 5);
+        assert_eq!(count_of(&[7; 2000], 5), 2);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::control::{Call, Control, Request, Step, failure};
 use crate::datapath::Datapath;
 use crate::interface;
 use crate::listeners::unix_s;
+use crate::ready::Wakers;
 use anyhow::{Context, bail};
 use carrier::Carrier;
 use clock::Clock;
@@ -33,7 +34,7 @@ use kumi_multilink::lane::Lane;
 use kumi_sys::datagrams::Datagrams;
 use kumi_sys::netlink::link::LinkMonitor;
 use kumi_sys::tap::Tap;
-use port::Port;
+use port::{Look, Port};
 use serde_json::json;
 use shaper::Shaper;
 use std::time::{Duration, Instant};
@@ -78,6 +79,7 @@ struct Device {
     ports: Vec<Port>,
     monitor: LinkMonitor,
     control: Control,
+    wakers: Wakers,
     shaper: Shaper,
     inlet: Inlet,
     tempo: Tempo,
@@ -95,6 +97,8 @@ struct Device {
     has_path_news: bool,
     /// Last peer that seals differently from this device.
     seal_mismatch: Option<String>,
+    /// The host got a frame in this turn, so one of its programs may wait for the processor.
+    has_delivered: bool,
     is_ended: bool,
 }
 
@@ -108,9 +112,7 @@ impl Device {
         while !self.is_ended {
             let ready = self.wait()?;
             let now_ns = self.now_ns();
-            for port in &mut self.ports {
-                port.observe(&mut self.core, now_ns);
-            }
+            self.observe_queues(now_ns, Look::Split);
             for index in 0..self.ports.len() {
                 let is_drained = ready.links & 1 << index == 0;
                 self.ports[index].adapt_coalescing(now_ns, is_drained);
@@ -134,6 +136,7 @@ impl Device {
             }
             self.follow_paths(now_ns);
             self.transmit();
+            self.observe_queues(now_ns, Look::Any);
             self.inlet.intake_mut().was_empty |= !ready.tap && self.inlet.has_room();
             let waiting_bytes = self.inlet.waiting_bytes();
             let times_ns = (self.clock.elapsed_ns(), now_ns);
@@ -152,6 +155,13 @@ impl Device {
         self.core.say_goodbye(self.clock.now_ns());
         self.transmit();
         Ok(())
+    }
+
+    /// Passes the bytes that the kernel holds for the links to the core, where they matter.
+    fn observe_queues(&mut self, now_ns: u64, look: Look) {
+        for port in &mut self.ports {
+            port.observe(&mut self.core, look, now_ns);
+        }
     }
 
     /// Passes changes of the paths to the kernel's data path.
@@ -208,6 +218,7 @@ impl Device {
             if self.tap.write(frame.as_slice()).is_err() {
                 self.tap_write_errors += 1; // the device is down, or the kernel refuses the header
             }
+            self.has_delivered = true;
             self.core.give_buffer(frame);
         }
     }
@@ -218,6 +229,8 @@ impl Device {
     }
 
     /// Takes frames from the host, until none is left or the turn ends.
+    ///
+    /// Unless many are expected, the first one is sent before the next is looked for.
     fn take_frames(&mut self) {
         let mut taken_bytes = 0;
         for _ in 0..FRAMES_PER_TURN {
@@ -227,8 +240,13 @@ impl Device {
             match self.inlet.take(&self.tap, &mut self.core) {
                 Ok(0) => return,
                 Ok(bytes) => {
+                    let is_alone = taken_bytes == 0 && !self.tempo.expects_many();
                     taken_bytes += bytes;
                     self.tempo.note_received(bytes);
+                    if is_alone {
+                        self.feed();
+                        self.transmit();
+                    }
                 }
                 Err(_) => {
                     self.is_ended = true;

@@ -29,6 +29,15 @@ const READ_EVERY_NS: u64 = 50_000;
 /// much shorter.
 const PLACE_BYTES_MIN: usize = 2048;
 
+/// Purpose of a look at the kernel's send queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Frames are to be split. The look is worth its time if the link may still be busy.
+    Split,
+    /// Anything that the queue shows.
+    Any,
+}
+
 /// Interface and socket of a link.
 #[derive(Debug)]
 pub struct Port {
@@ -170,14 +179,14 @@ impl Port {
 
     /// Passes the number of sent bytes that have not left the host to the core, if the core needs
     /// it.
-    pub fn observe(&mut self, core: &mut Endpoint, now_ns: u64) {
-        if !core
-            .link(self.number)
-            .is_some_and(|link| link.is_worth_a_look())
-        {
-            return;
+    pub fn observe(&mut self, core: &mut Endpoint, look: Look, now_ns: u64) {
+        let is_wanted = core.link(self.number).is_some_and(|link| match look {
+            Look::Split => link.may_be_busy(now_ns),
+            Look::Any => link.is_worth_a_look(),
+        });
+        if is_wanted {
+            self.read_send_queue(core, now_ns);
         }
-        self.read_send_queue(core, now_ns);
     }
 
     fn read_send_queue(&mut self, core: &mut Endpoint, now_ns: u64) {
@@ -196,7 +205,7 @@ impl Port {
     pub fn transmit(&mut self, core: &mut Endpoint, now_ns: u64) {
         self.is_blocked = false;
         if core.poll_transmit(self.number).is_some() {
-            self.read_send_queue(core, now_ns);
+            self.observe(core, Look::Split, now_ns);
         }
         while let Some(batch) = core.poll_transmit(self.number) {
             let target = batch

@@ -13,11 +13,13 @@ use crate::control::Desk;
 use crate::datapath::{self, Datapath};
 use crate::interface;
 use crate::key;
+use crate::ready::Wakers;
 use crate::run_dir::RunDir;
 use crate::tap::{Created, random_u64, refuse_if_running};
 use anyhow::Context;
 use kumi_multilink::endpoint::{Config, Endpoint};
 use kumi_multilink::lane::Lane;
+use kumi_sys::datagrams::{Datagrams, PLACES_MAX};
 use kumi_sys::netlink::link::{LinkMonitor, interfaces};
 use kumi_sys::tap::TapOffloads;
 use std::time::Instant;
@@ -149,11 +151,12 @@ pub fn run(mut config: DeviceConfig) -> anyhow::Result<()> {
             ports,
             monitor: LinkMonitor::open()?,
             control,
+            wakers: Wakers::new()?,
             shaper,
             inlet: Default::default(),
             tempo: Tempo::new(config.uses(Offload::Priority)),
             clock: Clock::new(started),
-            datagrams: Default::default(),
+            datagrams: Datagrams::with_longest(PLACES_MAX),
             facts: facts.clone(),
             tap_write_errors: 0,
             last_log: (Instant::now(), Default::default()),
@@ -163,6 +166,7 @@ pub fn run(mut config: DeviceConfig) -> anyhow::Result<()> {
             datapath: datapath.take(),
             has_path_news: true,
             seal_mismatch: None,
+            has_delivered: false,
             is_ended: false,
             config: config.clone(),
         });

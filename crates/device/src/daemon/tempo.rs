@@ -22,8 +22,8 @@ use nix::time::{ClockId, clock_gettime};
 /// megabytes wait for the scheduler's next turn (`docs/perf-log.md`, 2026-11-22).
 const BULK_SHARE: f64 = 0.25;
 /// Share of a core spent on messages above which the loop takes priority. Below it there is time to
-/// spin, which serves messages better.
-const MESSAGES_SHARE: f64 = 0.5;
+/// spin, which serves messages better. An end of a ping-pong spends up to 0.5.
+const MESSAGES_SHARE: f64 = 0.8;
 /// Factor of either share below which the loop gives its priority back.
 const HYSTERESIS: f64 = 0.6;
 /// Mean number of bytes of a receive above which the traffic is bulk.
@@ -43,12 +43,19 @@ const AWAY_NS: u64 = 5_000;
 /// ns.
 const CROWDED_NS: u64 = 200_000;
 /// Time for which the loop neither spins nor yields after such a yield, as a multiple of the
-/// yield's duration. It is one second if the other process kept the processor until the next tick
-/// (4 ms).
-const CROWDED_FACTOR: u64 = 250;
-/// Receives per [`WINDOW_NS`] above which there is a flood of small datagrams. Turns are then
-/// spaced, as a NIC spaces its interrupts, so that a system call takes several datagrams.
-const FLOOD: u64 = 600;
+/// yield's duration. Once is chance, such as a program that ends. If it happens again within twice
+/// that time, the multiple grows by the third constant. It is one second if the other process keeps
+/// the processor until the next tick each time (4 ms).
+const CROWDED_FACTOR_FIRST: u64 = 10;
+const CROWDED_FACTOR_MAX: u64 = 250;
+const CROWDED_GROWTH: u64 = 5;
+/// Turns per [`WINDOW_NS`] above which there is a flood of small datagrams, if most follow one with
+/// the same source. Turns are then spaced, as a NIC spaces its interrupts, so that a system call
+/// takes several datagrams. Messages back and forth come from the links and from the host in turn,
+/// however many there are.
+const FLOOD_TURNS: u64 = 600;
+/// Receives per [`WINDOW_NS`] below which a flood has ended.
+const FLOOD_RECEIVES: u64 = 480;
 /// Time between the starts of two turns in a flood, in ns.
 const SPACE_NS: u64 = 80_000;
 /// Time slice of the loop, in ns: the shortest that the scheduler has (Linux 6.12), so that a woken
@@ -59,6 +66,15 @@ const SLICE_NS: u64 = 100_000;
 /// A real-time priority would starve the kernel's packet threads. Packets that these delay by
 /// milliseconds arrive too late (`docs/perf-log.md`, 2026-11-22: SCHED_FIFO against short turns).
 const LOADED_NICE: i32 = -20;
+
+/// Where the events of a turn came from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Frames of the host.
+    pub host: bool,
+    /// Datagrams of the links.
+    pub links: bool,
+}
 
 /// State of the loop's rhythm.
 #[derive(Debug)]
@@ -77,9 +93,17 @@ pub struct Tempo {
     spun_ns: u64,
     /// Part of `spun_ns` in which other processes had the processor.
     away_ns: u64,
+    /// End and length of the time without spinning after a long yield, and the length as a
+    /// multiple of the yield's.
     crowded_until_ns: u64,
+    crowded_ns: u64,
+    crowded_factor: u64,
     receives: u64,
     received_bytes: u64,
+    turns: u64,
+    /// Turns with the same source as the one before.
+    repeated_turns: u64,
+    source: Source,
 }
 
 fn thread_cpu_ns() -> u64 {
@@ -108,8 +132,13 @@ impl Tempo {
             spun_ns: 0,
             away_ns: 0,
             crowded_until_ns: 0,
+            crowded_ns: 0,
+            crowded_factor: 0,
             receives: 0,
             received_bytes: 0,
+            turns: 0,
+            repeated_turns: 0,
+            source: Source::default(),
         }
     }
 
@@ -139,6 +168,11 @@ impl Tempo {
         (self.active_at_ns + patience_ns).saturating_sub(now_ns)
     }
 
+    /// Returns whether more than a lone frame is expected: bulk traffic, or a flood.
+    pub fn expects_many(&self) -> bool {
+        self.is_bulk || self.is_flooded
+    }
+
     /// Returns whether to yield between two polls. In bulk traffic, too much would wait in that
     /// time.
     pub fn yields(&self) -> bool {
@@ -153,7 +187,13 @@ impl Tempo {
         }
         let is_crowded = away_ns > CROWDED_NS;
         if is_crowded {
-            self.crowded_until_ns = now_ns + away_ns * CROWDED_FACTOR;
+            self.crowded_factor = if now_ns < self.crowded_until_ns + 2 * self.crowded_ns {
+                (self.crowded_factor * CROWDED_GROWTH).min(CROWDED_FACTOR_MAX)
+            } else {
+                CROWDED_FACTOR_FIRST
+            };
+            self.crowded_ns = away_ns * self.crowded_factor;
+            self.crowded_until_ns = now_ns + self.crowded_ns;
         }
         !is_crowded
     }
@@ -169,8 +209,11 @@ impl Tempo {
         self.received_bytes += bytes as u64;
     }
 
-    /// Records an event, such as a frame or a datagram.
-    pub fn note_activity(&mut self, now_ns: u64) {
+    /// Records a turn with frames or datagrams.
+    pub fn note_activity(&mut self, now_ns: u64, source: Source) {
+        self.turns += 1;
+        self.repeated_turns += u64::from(source == self.source);
+        self.source = source;
         let pause_ns = now_ns
             .saturating_sub(self.active_at_ns)
             .min(10 * EXPECTED_NS);
@@ -193,9 +236,14 @@ impl Tempo {
         (self.window_start_ns, self.cpu_start_ns) = (now_ns, cpu_ns);
         (self.spun_ns, self.away_ns) = (0, 0);
         self.is_bulk = self.received_bytes > BULK_BYTES * self.receives;
-        let window_receives = self.receives * WINDOW_NS / window_ns;
-        self.is_flooded = window_receives > if self.is_flooded { FLOOD / 4 } else { FLOOD };
+        let in_window = |count: u64| count * WINDOW_NS / window_ns;
+        self.is_flooded = if self.is_flooded {
+            in_window(self.receives) > FLOOD_RECEIVES
+        } else {
+            in_window(self.turns) > FLOOD_TURNS && self.repeated_turns * 4 > self.turns * 3
+        };
         (self.receives, self.received_bytes) = (0, 0);
+        (self.turns, self.repeated_turns) = (0, 0);
         let threshold = if self.is_bulk {
             BULK_SHARE
         } else {
@@ -225,50 +273,95 @@ impl Tempo {
 mod tests {
     use super::*;
 
+    const HOST: Source = Source {
+        host: true,
+        links: false,
+    };
+    const LINKS: Source = Source {
+        host: false,
+        links: true,
+    };
+
+    /// Returns whether the loop spaces its turns after these turns, one each `pause_ns`.
+    fn is_spaced(tempo: &mut Tempo, start_ns: u64, pause_ns: u64, sources: &[Source]) -> bool {
+        let turns = sources
+            .iter()
+            .cycle()
+            .take((3 * WINDOW_NS / pause_ns) as usize);
+        let mut now_ns = start_ns;
+        for source in turns {
+            now_ns += pause_ns;
+            tempo.note_activity(now_ns, *source);
+            tempo.note_received(100);
+            tempo.adapt(now_ns, "test");
+        }
+        tempo.space_ns(now_ns);
+        tempo.space_ns(now_ns) > 0
+    }
+
+    #[test]
+    fn tempo__flood_of_datagrams__is_taken_in_spaced_turns_and_messages_are_not() {
+        let mut tempo = Tempo::new(false);
+        assert!(!is_spaced(&mut tempo, 0, 8_000, &[LINKS, HOST]));
+        let several = [LINKS, LINKS, LINKS, HOST];
+        assert!(!is_spaced(&mut tempo, 100_000_000, 8_000, &several));
+        assert!(!is_spaced(&mut tempo, 200_000_000, 20_000, &[LINKS]));
+        assert!(is_spaced(&mut tempo, 300_000_000, 8_000, &[LINKS]));
+        assert!(is_spaced(&mut tempo, 330_000_000, 20_000, &[LINKS]));
+        assert!(!is_spaced(&mut tempo, 360_000_000, 25_000, &[LINKS]));
+    }
+
     #[test]
     fn tempo__frequent_messages__are_busy_polled_and_rare_ones_are_not() {
         let mut tempo = Tempo::new(false);
         for message in 0..100 {
-            tempo.note_activity(message * 40_000);
+            tempo.note_activity(message * 40_000, LINKS);
         }
         assert_eq!(tempo.spin_ns(99 * 40_000 + 50_000), EXPECTED_NS - 50_000);
         assert_eq!(tempo.spin_ns(200 * 40_000), 0, "the messages have ended");
         for message in 0..100 {
-            tempo.note_activity(10_000_000 + message * 1_000_000);
+            tempo.note_activity(10_000_000 + message * 1_000_000, LINKS);
         }
         assert_eq!(tempo.spin_ns(109_000_000), 0);
     }
     #[test]
-    fn tempo__yield_that_took_milliseconds__stops_busy_polling_for_a_second() {
+    fn tempo__yields_that_took_milliseconds__stop_busy_polling_for_ever_longer() {
         let mut tempo = Tempo::new(false);
         for message in 0..100 {
-            tempo.note_activity(message * 40_000);
+            tempo.note_activity(message * 40_000, LINKS);
         }
-        let now_ns = 99 * 40_000;
+        let mut now_ns = 99 * 40_000;
         assert!(tempo.note_yielded(now_ns, 300) && tempo.note_yielded(now_ns, 30_000));
         assert!(tempo.spin_ns(now_ns) > 0, "a program that answers has run");
-        assert!(!tempo.note_yielded(now_ns, 4_000_000));
-        for (after_ns, spins) in [(0, false), (999_000_000, false), (1_001_000_000, true)] {
-            tempo.active_at_ns = now_ns + after_ns;
-            assert_eq!(
-                tempo.spin_ns(now_ns + after_ns) > 0,
-                spins,
-                "after {after_ns} ns"
-            );
+        for crowded_ms in [40, 200, 1000, 1000] {
+            assert!(!tempo.note_yielded(now_ns, 4_000_000));
+            for (after_ms, spins) in [(0, false), (crowded_ms - 1, false), (crowded_ms + 1, true)] {
+                tempo.active_at_ns = now_ns + after_ms * 1_000_000;
+                let is_spinning = tempo.spin_ns(tempo.active_at_ns) > 0;
+                assert_eq!(is_spinning, spins, "{after_ms} of {crowded_ms} ms");
+            }
+            now_ns = tempo.active_at_ns;
         }
+        now_ns += 10_000_000_000;
+        assert!(!tempo.note_yielded(now_ns, 4_000_000));
+        tempo.active_at_ns = now_ns + 41_000_000;
+        assert!(tempo.spin_ns(tempo.active_at_ns) > 0, "it had been quiet");
     }
 
     #[test]
     fn tempo__bulk__is_busy_polled_briefly_and_without_yielding() {
         let mut tempo = Tempo::new(false);
         for burst in 1..=1000 {
-            tempo.note_activity(burst * 20_000);
+            tempo.note_activity(burst * 20_000, LINKS);
             tempo.note_received(60_000);
         }
         let now_ns = 1000 * 20_000;
-        assert!(tempo.yields(), "nothing is known yet");
+        assert!(
+            tempo.yields() && !tempo.expects_many(),
+            "nothing is known yet"
+        );
         tempo.adapt(now_ns, "test");
-        assert!(!tempo.yields());
+        assert!(!tempo.yields() && tempo.expects_many());
         assert!(tempo.spin_ns(now_ns) < 50_000, "{}", tempo.spin_ns(now_ns));
     }
 }

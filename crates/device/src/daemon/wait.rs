@@ -1,7 +1,8 @@
 //! Waiting of the loop: it spins while an event is expected soon, then sleeps.
 
 use super::Device;
-use crate::ready::{Ready, SLEEP_NS_MAX, Wakers};
+use super::tempo::Source;
+use crate::ready::{Host, Ready, SLEEP_NS_MAX, Socket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -30,9 +31,11 @@ impl Device {
         let takes_frames = self.inlet.has_room();
         let yields = self.tempo.yields() && !self.config.busy_poll;
         let mut now_ns = start_ns;
+        // A program of this processor that has just got a frame runs first.
+        let gives_way = std::mem::take(&mut self.has_delivered);
         loop {
             let mut awake = now_ns - start_ns < spin_ns;
-            if awake && now_ns > start_ns && yields {
+            if awake && yields && (gives_way || now_ns > start_ns) {
                 let yield_start_ns = now_ns;
                 std::thread::yield_now();
                 now_ns = self.now_ns();
@@ -54,24 +57,29 @@ impl Device {
                     self.tempo.note_spun(poll_start_ns - start_ns);
                 }
                 if has_event {
-                    self.tempo.note_activity(now_ns);
+                    let source = Source {
+                        host: ready.tap,
+                        links: ready.links != 0,
+                    };
+                    self.tempo.note_activity(now_ns, source);
                 }
                 return Ok(ready);
             }
         }
     }
 
-    fn poll(&self, takes_frames: bool, sleep_ns: u64) -> anyhow::Result<Ready> {
-        let wakers = Wakers {
+    fn poll(&mut self, takes_frames: bool, sleep_ns: u64) -> anyhow::Result<Ready> {
+        let host = Host {
             tap: self.tap.as_fd(),
             takes_frames,
             control: self.control.wake.as_fd(),
             monitor: self.monitor.as_fd(),
         };
-        let ports = self.ports.iter();
-        wakers.poll(
-            ports.map(|port| (port.socket.as_fd(), port.is_blocked)),
-            sleep_ns,
-        )
+        let links = self.ports.iter().map(|port| Socket {
+            fd: port.socket.as_fd(),
+            number: port.socket.number(),
+            is_blocked: port.is_blocked,
+        });
+        self.wakers.poll(host, links, sleep_ns)
     }
 }

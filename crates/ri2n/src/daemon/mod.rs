@@ -11,7 +11,7 @@ use crate::protocol::Ri2n;
 use kumi_device::config::DeviceConfig;
 use kumi_device::control::{Call, Control, Request, failure};
 use kumi_device::interface;
-use kumi_device::ready::{Ready, SLEEP_NS_MAX, Wakers};
+use kumi_device::ready::{Host, Ready, SLEEP_NS_MAX, Socket, Wakers};
 use kumi_multilink::frame::Frame;
 use kumi_sys::netlink::link::LinkMonitor;
 use kumi_sys::raw_ethernet::RawEthernet;
@@ -55,6 +55,7 @@ struct Device {
     frame_bytes_max: usize,
     monitor: LinkMonitor,
     control: Control,
+    wakers: Wakers,
     started: Instant,
     tap_write_errors: u64,
     is_ending: bool,
@@ -96,24 +97,25 @@ impl Device {
     }
 
     /// Sleeps until an event occurs or a timeout is due.
-    fn wait(&self) -> anyhow::Result<Ready> {
+    fn wait(&mut self) -> anyhow::Result<Ready> {
         let due_ns = self.core.poll_timeout().saturating_sub(self.now_ns());
         let sleep_ns = if self.config.busy_poll {
             0
         } else {
             due_ns.min(SLEEP_NS_MAX)
         };
-        let wakers = Wakers {
+        let host = Host {
             tap: self.tap.as_fd(),
             takes_frames: self.waiting_frame.is_none(),
             control: self.control.wake.as_fd(),
             monitor: self.monitor.as_fd(),
         };
-        let nics = self.nics.iter();
-        wakers.poll(
-            nics.map(|nic| (nic.socket.as_fd(), nic.is_blocked)),
-            sleep_ns,
-        )
+        let links = self.nics.iter().map(|nic| Socket {
+            fd: nic.socket.as_fd(),
+            number: 0, // the sockets are never replaced
+            is_blocked: nic.is_blocked,
+        });
+        self.wakers.poll(host, links, sleep_ns)
     }
 
     /// Receives the frames that wait on a link.

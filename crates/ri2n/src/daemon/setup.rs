@@ -8,6 +8,7 @@ use kumi_device::check;
 use kumi_device::config::DeviceConfig;
 use kumi_device::control::Control;
 use kumi_device::interface;
+use kumi_device::ready::Wakers;
 use kumi_device::run_dir::RunDir;
 use kumi_device::tap::{Created, open_tap, random_u64, refuse_if_running};
 use kumi_sys::netlink::link::{Interface, LinkMonitor, interfaces};
@@ -66,6 +67,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         frame_bytes_max: mtu as usize + FRAME_HEADER_BYTES,
         monitor: LinkMonitor::open()?,
         control: Control::listen(&dir.socket())?,
+        wakers: Wakers::new()?,
         started: Instant::now(),
         tap_write_errors: 0,
         is_ending: false,

@@ -102,7 +102,7 @@ impl LinkSocket {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
-        Ok(Self { fd })
+        Ok(Self::new(fd))
     }
 }
 
