@@ -50,7 +50,9 @@ impl Folder {
     pub fn plan_names(&self) -> anyhow::Result<Vec<String>> {
         let Self::Disk(folder) = self else {
             let names = embedded::PLANS.iter().map(|(name, _)| (*name).to_owned());
-            return Ok(names.collect());
+            let mut names: Vec<String> = names.collect();
+            names.sort(); // with its extension, a name may sort differently
+            return Ok(names);
         };
         let plans = folder.join("plans");
         toml_names(&plans).with_context(|| {

@@ -77,6 +77,9 @@ pub enum Workload {
     Flow {
         /// Measured time, in seconds.
         seconds: u32,
+        /// Traffic of others beside it.
+        #[serde(default)]
+        cross: Option<stream::Cross>,
     },
     /// Datagrams whose every byte is checked.
     Integrity {
@@ -363,7 +366,11 @@ impl Workload {
                 };
                 Ok(vec![stream.measure(context)?])
             }
-            Self::Flow { seconds } => Ok(vec![flow::measure(context, *seconds)?]),
+            Self::Flow { seconds, cross } => {
+                let cross = cross.as_ref().map(|cross| cross.start(context));
+                let _cross = cross.transpose()?;
+                Ok(vec![flow::measure(context, *seconds)?])
+            }
             Self::Integrity {
                 seconds,
                 forged_per_s,

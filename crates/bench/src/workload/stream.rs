@@ -7,6 +7,7 @@ use crate::hosts::background::Background;
 use crate::sample::Figures;
 use crate::variant::Variant;
 use anyhow::Context as _;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Port of measured streams.
@@ -112,6 +113,31 @@ impl Stream {
         let ceiling = figures.get("ceiling_framing_bps").copied().unwrap_or(5e9);
         self.udp_share
             .map(|share| share * ceiling / f64::from(self.streams))
+    }
+}
+
+/// UDP of others on one link, past the device, in the direction of the measured data.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cross {
+    /// NIC of the link, at both hosts.
+    pub link: String,
+    /// Rate at which it is sent, payload only, in Mb/s.
+    pub rate_mbps: f64,
+}
+
+impl Cross {
+    /// Starts it. It runs until it is dropped, at most as long as any command may.
+    pub fn start(&self, context: &Context<'_>) -> anyhow::Result<[Background; 2]> {
+        let running = context.running;
+        let seconds_max = crate::hosts::COMMAND_SECONDS_MAX;
+        let to = running.hosts.address(running.server(), &self.link)?;
+        let rate = format!("{:.0}", self.rate_mbps * 1e6);
+        let server = listen(context, LOAD_PORT, seconds_max)?;
+        let mut argv = vec!["iperf3", "-c", &to, "-p", LOAD_PORT, "-t", "0"];
+        argv.extend(["-u", "-b", &rate, "-l", "1350"]);
+        let client = Background::start(running.hosts, running.client(), &argv, seconds_max)?;
+        Ok([client, server])
     }
 }
 

@@ -68,12 +68,14 @@ fn host_settings(topology: &Topology) -> Vec<String> {
 fn nic_settings(position: &NicPosition<'_>, finished_checksums: bool) -> Vec<String> {
     let nic = position.nic;
     let device = &nic.device;
-    // The wire carries frames of at most the MTU. Super-frames are divided after the queue, as in a
-    // NIC.
+    // The wire carries frames of at most the MTU, unless the NIC is to carry bursts. Super-frames
+    // are divided after the queue, as in a NIC.
+    let state = |is_on: bool| if is_on { "on" } else { "off" };
+    let (segmentation, gro) = (state(nic.tso), state(nic.gro));
+    let checksum = state(!finished_checksums);
     let mut lines = vec![format!(
-        "ethtool -K {device} tso off tx-udp-segmentation off tx {} gro {} >/dev/null",
-        if finished_checksums { "off" } else { "on" },
-        if nic.gro { "on" } else { "off" },
+        "ethtool -K {device} tso {segmentation} tx-udp-segmentation {segmentation} tx {checksum} \
+         gro {gro} >/dev/null"
     )];
     if nic.rx_coalesce > Delay::ZERO {
         // NAPI, which `gro on` enables for a veth, polls again only after the timer has expired.

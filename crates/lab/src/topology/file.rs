@@ -57,6 +57,7 @@ struct LinkEntry {
     rx_coalesce: Option<Delay>,
     rx_coalesce_frames: Option<std::num::NonZeroU32>,
     gro: Option<bool>,
+    tso: Option<Spanned<bool>>,
     gso_max_segs: Option<u32>,
     #[serde(default)]
     loss: Probability,
@@ -207,6 +208,12 @@ fn check_link(
             return Err(source.wrong(bands_entry.span(), "nic_bands", problem));
         }
     }
+    let tso = link.tso.as_ref().is_some_and(|tso| *tso.get_ref());
+    if let Some(entry) = link.tso.as_ref().filter(|_| tso && link.rate.is_some()) {
+        let problem =
+            "bursts cross the wire whole, which a `rate` does not allow; remove one of them";
+        return Err(source.wrong(entry.span(), "tso", problem.to_owned()));
+    }
     let mut end = |text: &Spanned<String>| -> Result<End, TopologyError> {
         match check_end(source, topology, text)? {
             (Place::Host(host), device) => Ok(End::Nic(Nic {
@@ -222,6 +229,7 @@ fn check_link(
                 gro: link
                     .gro
                     .unwrap_or(link.rx_coalesce.unwrap_or_default() > Delay::ZERO),
+                tso,
                 gso_max_segs: link.gso_max_segs,
             })),
             (Place::Switch(switch), _) => Ok(End::Port(switch)),

@@ -105,6 +105,9 @@ pub struct Nic {
     /// True if received segments are merged before the stack sees them. By default it is on only
     /// with `rx_coalesce`.
     pub gro: bool,
+    /// True if bursts cross the wire whole, as if the NICs cut and joined them at no cost. The
+    /// wire is then as fast as the machine.
+    pub tso: bool,
     /// Most segments of a super-frame that the stack hands to the NIC. `None` sets no limit.
     pub gso_max_segs: Option<u32>,
 }

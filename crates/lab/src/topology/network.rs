@@ -66,6 +66,7 @@ impl Topology {
                 rx_coalesce: Delay::ZERO,
                 rx_coalesce_frames: 1,
                 gro: false,
+                tso: false,
                 gso_max_segs: None,
             }),
         };

@@ -167,6 +167,12 @@ fn topology__invalid_values__are_named_with_what_is_accepted() {
         ),
         (
             LAST_KEY,
+            "tso = true",
+            "17: tso: bursts cross the wire whole, which a `rate` does not allow; remove one of \
+             them",
+        ),
+        (
+            LAST_KEY,
             "mtu = 9217",
             "17: mtu: invalid MTU 9217: expected 68 (RFC 791) to 9216",
         ),
