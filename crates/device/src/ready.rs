@@ -1,9 +1,9 @@
 //! Waits for the events of a device's loop: frames from the host, control requests, changes of
 //! interfaces, and datagrams of the links.
 //!
-//! The descriptors are in an epoll set, so a look at it costs the same with one link as with 20. The
-//! set is polled for the sake of timeouts of less than a millisecond, which epoll has only since
-//! Linux 5.11.
+//! The descriptors are in an epoll set, so a look at it costs the same with one link as with 20.
+//! The set is polled for the sake of timeouts of less than a millisecond, which epoll has only
+//! since Linux 5.11.
 
 use anyhow::Context as _;
 use nix::errno::Errno;

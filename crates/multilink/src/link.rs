@@ -140,8 +140,8 @@ impl LocalLink {
         }
     }
 
-    /// Returns whether the link may still be busy with more than a few datagrams. A split then needs
-    /// to know what the kernel holds.
+    /// Returns whether the link may still be busy with more than a few datagrams. A split then
+    /// needs to know what the kernel holds.
     pub fn may_be_busy(&self, now_ns: u64) -> bool {
         self.backlog_bytes(now_ns) > LITTLE_BYTES
     }

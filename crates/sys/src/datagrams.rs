@@ -55,8 +55,9 @@ impl Datagrams {
         }
     }
 
-    /// Receives into places of `place_bytes`, as many as the buffer has, at most [`PLACES_MAX`], and
-    /// [`COALESCED_PLACES_MAX`] if the last receive had coalesced datagrams. Returns `WouldBlock` if no datagram is available.
+    /// Receives into places of `place_bytes`, as many as the buffer has: at most [`PLACES_MAX`],
+    /// and [`COALESCED_PLACES_MAX`] if the last receive had coalesced datagrams. Returns
+    /// `WouldBlock` if no datagram is available.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, place_bytes: usize) -> io::Result<()> {
         let is_coalesced = |entry: &Received| entry.segment_bytes < entry.bytes;
         let most = match self.received.iter().flatten().any(is_coalesced) {

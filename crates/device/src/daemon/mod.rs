@@ -136,7 +136,7 @@ impl Device {
             }
             self.follow_paths(now_ns);
             self.transmit();
-            self.observe_queues(now_ns, Look::Any);
+            self.observe_queues(now_ns, Look::Idle);
             self.inlet.intake_mut().was_empty |= !ready.tap && self.inlet.has_room();
             let waiting_bytes = self.inlet.waiting_bytes();
             let times_ns = (self.clock.elapsed_ns(), now_ns);

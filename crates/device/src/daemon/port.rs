@@ -34,8 +34,8 @@ const PLACE_BYTES_MIN: usize = 2048;
 pub enum Look {
     /// Frames are to be split. The look is worth its time if the link may still be busy.
     Split,
-    /// Anything that the queue shows.
-    Any,
+    /// A link that is probably idle is to be known as such. There is no hurry.
+    Idle,
 }
 
 /// Interface and socket of a link.
@@ -182,7 +182,7 @@ impl Port {
     pub fn observe(&mut self, core: &mut Endpoint, look: Look, now_ns: u64) {
         let is_wanted = core.link(self.number).is_some_and(|link| match look {
             Look::Split => link.may_be_busy(now_ns),
-            Look::Any => link.is_worth_a_look(),
+            Look::Idle => link.is_worth_a_look() && !link.may_be_busy(now_ns),
         });
         if is_wanted {
             self.read_send_queue(core, now_ns);

@@ -67,7 +67,7 @@ const SLICE_NS: u64 = 100_000;
 /// milliseconds arrive too late (`docs/perf-log.md`, 2026-11-22: SCHED_FIFO against short turns).
 const LOADED_NICE: i32 = -20;
 
-/// Where the events of a turn came from.
+/// Origin of the events of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Source {
     /// Frames of the host.
