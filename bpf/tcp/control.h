@@ -180,7 +180,8 @@ static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struc
 	is_shown = memory->train_us >= rtt_min_us(tp) / (memory->step <= STEP_LAST ? 8 : 2);
 	if (memory->probed_pps && (has_lost || is_shown)) {
 		judge_probe(memory, path, ack_ns(tp));
-	} else if ((has_queue || has_lost) && memory->train_us >= rtt_min_us(tp) / 2) {
+	} else if ((has_queue && memory->train_us >= rtt_min_us(tp) / 2) ||
+		   (has_lost && memory->train_us >= rtt_min_us(tp) / 8)) {
 		/* A full path delivers its rate. */
 		share = train_pps < pps ? train_pps : pps;
 		path->best_pps = share > pps - pps / 16 ? share : pps - pps / 16;
@@ -353,8 +354,8 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 		if (explains(path, tp, flying))
 			path->is_bounded = 1;
 		cut(memory, sk, share);
-		/* An overflow of a growing window shows the buffer, and not the rate. */
-		memory->step = STEP_LAST;
+		/* The overflow of a growing window may show the buffer, and not the rate. */
+		memory->step = STEP / 2;
 	} else if (memory->mode == HOLD && flying < packets_of(pps, rtt_min_us(tp)) / 4) {
 		/* A short burst that meets others shows no rate. */
 		cut(memory, sk, flying);

@@ -317,7 +317,9 @@ impl Kumi {
             } else {
                 self.fail_probe();
             }
-        } else if (has_queue || has_lost) && self.round.train_us >= self.rtt_min_us / 2 {
+        } else if has_queue && self.round.train_us >= self.rtt_min_us / 2
+            || has_lost && self.round.train_us >= self.rtt_min_us / 8
+        {
             // A full path delivers its rate.
             (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate - rate / 16, rate), 0);
         }
@@ -389,8 +391,8 @@ impl Kumi {
                 self.path.is_bounded |= self.explains(flying);
                 self.compete(share);
                 self.cut();
-                // An overflow of a growing window shows the buffer, and not the rate.
-                self.step = STEP_LAST;
+                // The overflow of a growing window may show the buffer, and not the rate.
+                self.step = STEP / 2;
             }
             Mode::Hold if flying < packets_of(rate, a.rtt_min_us) / 4 => {
                 // A short burst that meets others shows no rate.
