@@ -10,10 +10,6 @@ pub const RECEIVE_BYTES_MAX: usize = 65_536;
 /// first-level cache.
 pub const PLACES_MAX: usize = 16;
 
-/// Places of a receive after one that had coalesced datagrams: 128 KB at most. More would make what
-/// arrives in the meantime wait.
-const COALESCED_PLACES_MAX: usize = 2;
-
 /// Size of the control message that `UDP_GRO` fills: a header and an int, in words of 8 bytes.
 const CONTROL_WORDS: usize = 3;
 
@@ -34,6 +30,8 @@ pub struct Datagrams {
     buffer: Vec<u8>,
     place_bytes: usize,
     places: usize,
+    /// Most places of a receive after one that had coalesced datagrams.
+    coalesced_places_max: usize,
     received: Vec<Option<Received>>,
 }
 
@@ -51,17 +49,26 @@ impl Datagrams {
             buffer: vec![0; count.max(1) * RECEIVE_BYTES_MAX],
             place_bytes: RECEIVE_BYTES_MAX,
             places: 1,
+            coalesced_places_max: PLACES_MAX,
             received: Vec::with_capacity(PLACES_MAX),
         }
     }
 
-    /// Receives into places of `place_bytes`, as many as the buffer has: at most [`PLACES_MAX`],
-    /// and [`COALESCED_PLACES_MAX`] if the last receive had coalesced datagrams. Returns
-    /// `WouldBlock` if no datagram is available.
+    /// Limits a receive to `places` after one that had coalesced datagrams. Each place may hold
+    /// 64 KB then, and what arrives elsewhere in the meantime waits.
+    pub fn limit_coalesced(self, places: usize) -> Self {
+        Self {
+            coalesced_places_max: places,
+            ..self
+        }
+    }
+
+    /// Receives into places of `place_bytes`, as many as the buffer has, at most [`PLACES_MAX`].
+    /// Returns `WouldBlock` if no datagram is available.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, place_bytes: usize) -> io::Result<()> {
         let is_coalesced = |entry: &Received| entry.segment_bytes < entry.bytes;
         let most = match self.received.iter().flatten().any(is_coalesced) {
-            true => COALESCED_PLACES_MAX,
+            true => self.coalesced_places_max,
             false => PLACES_MAX,
         };
         self.received.clear();

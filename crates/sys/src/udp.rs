@@ -332,7 +332,8 @@ mod tests {
         let (sender, _) = loopback();
         assert!(socket.set_coalescing(true));
         let target = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-        let mut datagrams = Datagrams::with_longest(crate::datagrams::PLACES_MAX);
+        let mut datagrams =
+            Datagrams::with_longest(crate::datagrams::PLACES_MAX).limit_coalesced(2);
         let place_bytes = crate::datagrams::RECEIVE_BYTES_MAX;
         let mut count_of = |sent: &[u8], count: usize| {
             for _ in 0..count {

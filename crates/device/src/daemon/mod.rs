@@ -53,6 +53,8 @@ const FRAMES_PER_TURN: usize = 48;
 const BYTES_PER_SEND: usize = 30_000;
 /// Bytes received from one link before the others are served again, because acknowledgements wait.
 const RECEIVE_BYTES_PER_TURN: usize = 120_000;
+/// Places for coalesced datagrams in one receive: about [`RECEIVE_BYTES_PER_TURN`].
+const COALESCED_PLACES: usize = 2;
 /// Receives from one link before the others are served again. Without receive coalescing, the bytes
 /// of a turn arrive in 84 datagrams of 1420 bytes. This leaves room for three times as many smaller
 /// ones.

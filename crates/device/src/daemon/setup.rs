@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::port::{Port, PortTaken};
 use super::shaper::Shaper;
 use super::tempo::Tempo;
-use super::{Device, queues};
+use super::{COALESCED_PLACES, Device, queues};
 use crate::check;
 use crate::config::DeviceConfig;
 use crate::config::{DatapathChoice, Offload};
@@ -156,7 +156,7 @@ pub fn run(mut config: DeviceConfig) -> anyhow::Result<()> {
             inlet: Default::default(),
             tempo: Tempo::new(config.uses(Offload::Priority)),
             clock: Clock::new(started),
-            datagrams: Datagrams::with_longest(PLACES_MAX),
+            datagrams: Datagrams::with_longest(PLACES_MAX).limit_coalesced(COALESCED_PLACES),
             facts: facts.clone(),
             tap_write_errors: 0,
             last_log: (Instant::now(), Default::default()),
