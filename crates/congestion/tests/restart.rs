@@ -119,7 +119,7 @@ fn message_after_a_pause__shorter_than_a_round_trip__finds_the_rate_with_few_los
         let (path, packets) = loop {
             let path = path(&mut random);
             let packets = path.bdp_packets() * between(&mut random, 0.25, 1.0);
-            // A shorter train shows no rate.
+            // A train of less than a millisecond shows no rate.
             if packets * path.packet_ns() >= 2e6 && packets >= 32.0 {
                 break (path, packets as u64);
             }

@@ -55,7 +55,7 @@ impl Datagrams {
     }
 
     /// Limits a receive to `places` after one that had coalesced datagrams. Each place may hold
-    /// 64 KB then, and what arrives elsewhere in the meantime waits.
+    /// 64 KB then, and datagrams of other sockets wait until they are handled.
     pub fn limit_coalesced(self, places: usize) -> Self {
         Self {
             coalesced_places_max: places,

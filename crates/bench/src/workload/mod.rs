@@ -340,6 +340,9 @@ impl Workload {
             {
                 Err(coll_bound::unknown_operation(operation))
             }
+            Self::Flow {
+                cross: Some(cross), ..
+            } => cross.check(),
             _ => Ok(()),
         }
     }

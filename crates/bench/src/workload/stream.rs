@@ -127,6 +127,17 @@ pub struct Cross {
 }
 
 impl Cross {
+    /// Checks the rate. iperf3 takes 0 for no limit.
+    pub fn check(&self) -> Result<(), String> {
+        if self.rate_mbps > 0.0 && self.rate_mbps.is_finite() {
+            return Ok(());
+        }
+        let rate = self.rate_mbps;
+        Err(format!(
+            "invalid rate_mbps = {rate}: expected a number above 0"
+        ))
+    }
+
     /// Starts it. It runs until it is dropped, at most as long as any command may.
     pub fn start(&self, context: &Context<'_>) -> anyhow::Result<[Background; 2]> {
         let running = context.running;
@@ -212,6 +223,18 @@ fn goodput(report: &Value, expected: &str) -> anyhow::Result<Figures> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn cross__rate_that_is_no_limit__is_refused() {
+        for (rate_mbps, message) in [
+            (0.0, "invalid rate_mbps = 0: expected a number above 0"),
+            (-1.5, "invalid rate_mbps = -1.5: expected a number above 0"),
+        ] {
+            let link = "eth2".to_owned();
+            let cross = Cross { link, rate_mbps };
+            assert_eq!(cross.check(), Err(message.to_owned()));
+        }
+    }
 
     #[test]
     fn goodput__tcp_report__is_the_received_rate() {

@@ -232,7 +232,7 @@ impl Device {
 
     /// Takes frames from the host, until none is left or the turn ends.
     ///
-    /// Unless many are expected, the first one is sent before the next is looked for.
+    /// Sends the first frame before it reads the next one, except in bulk traffic and in floods.
     fn take_frames(&mut self) {
         let mut taken_bytes = 0;
         for _ in 0..FRAMES_PER_TURN {

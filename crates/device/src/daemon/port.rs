@@ -34,7 +34,7 @@ const PLACE_BYTES_MIN: usize = 2048;
 pub enum Look {
     /// Frames are to be split. The look is worth its time if the link may still be busy.
     Split,
-    /// A link that is probably idle is to be known as such. There is no hurry.
+    /// A link is probably idle, and its busy period is to end. The look can wait for the sends.
     Idle,
 }
 

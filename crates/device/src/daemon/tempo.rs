@@ -22,7 +22,8 @@ use nix::time::{ClockId, clock_gettime};
 /// megabytes wait for the scheduler's next turn (`docs/perf-log.md`, 2026-11-22).
 const BULK_SHARE: f64 = 0.25;
 /// Share of a core spent on messages above which the loop takes priority. Below it there is time to
-/// spin, which serves messages better. An end of a ping-pong spends up to 0.5.
+/// spin, which serves messages better. An end of a ping-pong takes
+/// 0.52 (`docs/perf-log.md`, 2026-11-28).
 const MESSAGES_SHARE: f64 = 0.8;
 /// Factor of either share below which the loop gives its priority back.
 const HYSTERESIS: f64 = 0.6;
@@ -43,9 +44,12 @@ const AWAY_NS: u64 = 5_000;
 /// ns.
 const CROWDED_NS: u64 = 200_000;
 /// Time for which the loop neither spins nor yields after such a yield, as a multiple of the
-/// yield's duration. Once is chance, such as a program that ends. If it happens again within twice
-/// that time, the multiple grows by the third constant. It is one second if the other process keeps
-/// the processor until the next tick each time (4 ms).
+/// yield's duration.
+///
+/// A single long yield may have any cause, such as a program that ends. If another one follows
+/// within twice that time, the multiple grows by `CROWDED_GROWTH`. The time reaches one second if
+/// the other process keeps the processor until the next tick each time (4 ms). The first multiple
+/// and the growth are chosen by judgement.
 const CROWDED_FACTOR_FIRST: u64 = 10;
 const CROWDED_FACTOR_MAX: u64 = 250;
 const CROWDED_GROWTH: u64 = 5;
@@ -54,7 +58,7 @@ const CROWDED_GROWTH: u64 = 5;
 /// takes several datagrams. Messages back and forth come from the links and from the host in turn,
 /// however many there are.
 const FLOOD_TURNS: u64 = 600;
-/// Receives per [`WINDOW_NS`] below which a flood has ended.
+/// Receives per [`WINDOW_NS`] below which a flood has ended: 0.8 of [`FLOOD_TURNS`], by judgement.
 const FLOOD_RECEIVES: u64 = 480;
 /// Time between the starts of two turns in a flood, in ns.
 const SPACE_NS: u64 = 80_000;

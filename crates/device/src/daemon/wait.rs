@@ -31,7 +31,7 @@ impl Device {
         let takes_frames = self.inlet.has_room();
         let yields = self.tempo.yields() && !self.config.busy_poll;
         let mut now_ns = start_ns;
-        // A program of this processor that has just got a frame runs first.
+        // A program that has just received a frame may need this processor.
         let gives_way = std::mem::take(&mut self.has_delivered);
         loop {
             let mut awake = now_ns - start_ns < spin_ns;
