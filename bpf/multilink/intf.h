@@ -19,6 +19,12 @@ struct kumi_mac {
 	__u16 zero;
 };
 
+/* A key of SipHash: its bytes as two little-endian words. */
+struct kumi_key {
+	__u64 low;
+	__u64 high;
+};
+
 /* MAC addresses of a frame on a link to a peer. */
 struct kumi_way {
 	__u8 to[6];
@@ -46,6 +52,8 @@ struct kumi_sender {
 	/* MAC address of its device. */
 	__u8 mac[6];
 	__u16 zero;
+	/* Key of its questions. */
+	struct kumi_key key;
 };
 
 /* A link, by number. */
@@ -55,6 +63,8 @@ struct kumi_link {
 	__u32 zero;
 	/* Time that a byte takes, in 1/1024 ns. */
 	__u64 byte_time;
+	/* Key of the own questions. */
+	struct kumi_key key;
 };
 
 /* What the programs know of a link, by number. */
@@ -100,6 +110,8 @@ struct kumi_question {
 	/* In an answer: bytes that the answering side had received, and its time then. */
 	__u64 received_bytes;
 	__u64 answered_at_ns;
+	/* SipHash-2-4 of all before, by the key of the asking side's link; little-endian. */
+	__u64 tag;
 };
 
 /* The local experimental EtherType 1 of IEEE 802. */

@@ -18,6 +18,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "../crypto/siphash.h"
 #include "intf.h"
 
 #define MACS_BYTES 12
@@ -326,6 +327,18 @@ int kumi_egress(struct __sk_buff *skb)
 	return bpf_redirect(link->index, 0);
 }
 
+/* Returns the tag of a question or an answer. */
+static __always_inline __u64 tag_of(const struct kumi_question *question, const struct kumi_key *key)
+{
+	const __u64 *words = (const __u64 *)question;
+	struct sip s = sip_start(key->low, key->high);
+	__u64 bytes = offsetof(struct kumi_question, tag);
+
+	for (int word = 0; word < offsetof(struct kumi_question, tag) / 8; word++)
+		sip_absorb(&s, words[word]);
+	return sip_end(&s, bytes << 56);
+}
+
 /* Answers a question on the link and path on which it came. */
 static __always_inline int answer(struct __sk_buff *skb, const struct kumi_sender *sender,
 				  struct kumi_question *question)
@@ -345,6 +358,7 @@ static __always_inline int answer(struct __sk_buff *skb, const struct kumi_sende
 	question->kind = KUMI_ANSWER;
 	question->received_bytes = bpf_cpu_to_be64(count->received_bytes);
 	question->answered_at_ns = bpf_cpu_to_be64(bpf_ktime_get_ns());
+	question->tag = tag_of(question, &sender->key);
 	if (bpf_skb_store_bytes(skb, 0, &way, MACS_BYTES, 0) ||
 	    bpf_skb_store_bytes(skb, ETHERNET_BYTES, question, sizeof(*question), 0))
 		return TC_ACT_SHOT;
@@ -373,11 +387,18 @@ static __always_inline int handle_question(struct __sk_buff *skb, const struct k
 {
 	struct kumi_question question;
 
+	struct kumi_link *link;
+	__u32 number = sender->link;
+
 	if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &question, sizeof(question)))
 		return TC_ACT_SHOT;
-	if (question.kind == KUMI_QUESTION)
+	if (question.kind == KUMI_QUESTION && question.tag == tag_of(&question, &sender->key))
 		return answer(skb, sender, &question);
-	return question.kind == KUMI_ANSWER ? keep(sender, &question) : TC_ACT_SHOT;
+	link = bpf_map_lookup_elem(&links, &number);
+	if (link && link->index && question.kind == KUMI_ANSWER &&
+	    question.tag == tag_of(&question, &link->key))
+		return keep(sender, &question);
+	return TC_ACT_SHOT;
 }
 
 SEC("tc")

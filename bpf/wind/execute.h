@@ -7,7 +7,7 @@
 #define KUMI_WIND_EXECUTE_H
 
 #include "place.h"
-#include "siphash.h"
+#include "tag.h"
 
 #define RUNNING 1
 #define NUMBERS_MAX (1ULL << 55)

@@ -23,6 +23,7 @@ fn link_config(choices: &mut Choices, number: u8) -> LinkConfig {
         direct: choices.bool().then_some(DirectLink {
             address: [2, 0, 0, 1, 0, number],
             alias: [2, 0, 0, 2, choices.u8(..), number],
+            key: [number; 16],
         }),
     }
 }

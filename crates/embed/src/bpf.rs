@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Compiles `bpf/NAME/NAME.bpf.c` of the repository into `NAME.bpf.o` in the build folder. A change
-/// of that folder runs the script again.
+/// of that folder, or of `bpf/crypto`, runs the script again.
 ///
 /// Without clang or libbpf's headers the object is empty, and cargo prints a warning that ends with
 /// `loss`: the part of kumi that this build lacks.
@@ -13,10 +13,11 @@ use std::process::Command;
 /// # Panics
 /// The programs do not compile, or the object cannot be written.
 pub fn compile_bpf(name: &str, loss: &str) {
-    let folder = PathBuf::from(env("CARGO_MANIFEST_DIR"))
-        .join("../../bpf")
-        .join(name);
-    println!("cargo:rerun-if-changed={}", folder.display());
+    let all = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let folder = all.join(name);
+    for watched in [&folder, &all.join("crypto")] {
+        println!("cargo:rerun-if-changed={}", watched.display());
+    }
     let object = PathBuf::from(env("OUT_DIR")).join(format!("{name}.bpf.o"));
     let include = format!("-I/usr/include/{}-linux-gnu", env("CARGO_CFG_TARGET_ARCH"));
     let status = Command::new("clang")

@@ -14,6 +14,7 @@
 //! direction begins. From then on, the silence of the peer's kernel counts, and that of its daemon
 //! does not. The frames stop when the path is not up, and begin again with an answer.
 
+use crate::link::DirectLink;
 use crate::wire::{Mac, Offer};
 use std::collections::VecDeque;
 
@@ -121,14 +122,15 @@ impl Direct {
         }
     }
 
-    /// Returns the next offer, which is sent at once, with this side's `address` and `alias`.
-    pub fn offer(&mut self, address: Mac, alias: Mac, now_ns: u64) -> Offer {
+    /// Returns the next offer, which is sent at once, with this side's addresses.
+    pub fn offer(&mut self, own: DirectLink, now_ns: u64) -> Offer {
         self.offered_at_ns = now_ns;
         self.has_news = false;
         Offer {
-            address,
-            alias,
+            address: own.address,
+            alias: own.alias,
             accepted: self.accepted,
+            key: own.key,
         }
     }
 }

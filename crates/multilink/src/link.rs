@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use crate::capacity::Capacity;
 use crate::transmit::TransmitQueue;
-use crate::wire::Mac;
+use crate::wire::{Mac, QuestionKey};
 
 /// Bytes of a datagram on the wire beyond its payload: Ethernet 14 + IPv6 40 + UDP 8.
 pub const OVERHEAD_BYTES: usize = 62;
@@ -54,6 +54,8 @@ pub struct DirectLink {
     pub address: Mac,
     /// Source address of the own frames.
     pub alias: Mac,
+    /// Key of the own questions on the link.
+    pub key: QuestionKey,
 }
 
 /// A local link.

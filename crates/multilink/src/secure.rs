@@ -209,6 +209,11 @@ impl PacketKey {
         }
     }
 
+    /// Returns the bytes that the key adds to a datagram.
+    pub fn tag_bytes(&self) -> usize {
+        self.seal.tag_bytes()
+    }
+
     fn nonce(link: u8, link_seq: u64) -> Nonce {
         let mut nonce = [0; NONCE_LEN];
         nonce[0] = link;

@@ -31,6 +31,9 @@ pub struct Session {
     pub is_confirmed: bool,
     tx: PacketKey,
     rx: PacketKey,
+    /// Keys of messages that are encrypted in each session: sending, receiving. A plain session
+    /// uses its keys for nothing else.
+    secret: Option<(PacketKey, PacketKey)>,
     arrivals: Vec<Arrivals>,
 }
 
@@ -47,6 +50,8 @@ impl Session {
     /// Returns a session with the keys of a finished handshake.
     pub fn new(local: u16, remote: u16, seal: Seal, keys: &Keys, now_ns: u64) -> Self {
         let (tx, rx) = keys.packet_keys(seal);
+        let is_plain = seal == Seal::Plain;
+        let secret = is_plain.then(|| keys.packet_keys(Seal::Encrypt));
         let mut arrivals = Vec::new();
         arrivals.resize_with(LINKS_MAX, Arrivals::default);
         Self {
@@ -57,8 +62,15 @@ impl Session {
             is_confirmed: false,
             tx,
             rx,
+            secret,
             arrivals,
         }
+    }
+
+    /// Returns the key that seals packets. `is_secret` ones are encrypted in each session.
+    pub fn key(&self, is_secret: bool) -> &PacketKey {
+        let secret = self.secret.as_ref().filter(|_| is_secret);
+        secret.map_or(&self.tx, |(tx, _)| tx)
     }
 
     /// Appends a sealed datagram to `out`.
@@ -66,13 +78,13 @@ impl Session {
         self.tx.seal(link, link_seq, header, payload, out);
     }
 
-    /// Opens a datagram in place. Returns its full link sequence number and the range of the
-    /// payload. A rejected datagram leaves the session unchanged.
+    /// Opens a datagram in place; `is_secret` as in [`Self::key`]. Returns its full link sequence
+    /// number and the range of the payload. A rejected datagram leaves the session unchanged.
     pub fn open(
         &mut self,
-        link: u8,
-        link_seq: u32,
+        (link, link_seq): (u8, u32),
         header_bytes: usize,
+        is_secret: bool,
         datagram: &mut [u8],
     ) -> Result<(u64, std::ops::Range<usize>), Rejected> {
         let arrivals = &self.arrivals[usize::from(link)];
@@ -80,7 +92,9 @@ impl Session {
         if !arrivals.is_fresh(seq) {
             return Err(Rejected::Replayed);
         }
-        let payload = self.rx.open(link, seq, header_bytes, datagram);
+        let secret = self.secret.as_ref().filter(|_| is_secret);
+        let key = secret.map_or(&self.rx, |(_, rx)| rx);
+        let payload = key.open(link, seq, header_bytes, datagram);
         let bytes = payload.map_err(|Forged| Rejected::Forged)?.len();
         Ok((seq, header_bytes..header_bytes + bytes))
     }

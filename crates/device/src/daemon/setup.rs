@@ -10,7 +10,7 @@ use crate::check;
 use crate::config::DeviceConfig;
 use crate::config::{DatapathChoice, Offload};
 use crate::control::Desk;
-use crate::datapath::{self, Datapath};
+use crate::datapath::{self, Datapath, Offered};
 use crate::interface;
 use crate::key;
 use crate::ready::Wakers;
@@ -83,12 +83,10 @@ pub fn run(mut config: DeviceConfig) -> anyhow::Result<()> {
         let mut ports = Vec::new();
         for (number, name) in config.over.iter().enumerate() {
             let number = number as u8;
-            let alias = datapath
-                .as_ref()
-                .and_then(|path| path.inherited_alias(number));
+            let inherited = datapath.as_ref().and_then(|path| path.inherited(number));
             ports.push(open_port_patiently(
                 (number, name),
-                alias,
+                inherited,
                 &config,
                 &mut core,
                 lane,
@@ -231,7 +229,7 @@ fn start_datapath(config: &mut DeviceConfig, mac: [u8; 6]) -> (Option<Datapath>,
 /// that the kernel is still cleaning up.
 fn open_port_patiently(
     link: (u8, &str),
-    alias: Option<[u8; 6]>,
+    inherited: Option<Offered>,
     config: &DeviceConfig,
     core: &mut Endpoint,
     lane: Lane,
@@ -239,7 +237,7 @@ fn open_port_patiently(
     let mut attempts = PORT_ATTEMPTS;
     loop {
         attempts -= 1;
-        match open_port(link, alias, config, core, lane, 0) {
+        match open_port(link, inherited, config, core, lane, 0) {
             Err(error) if attempts > 0 && error.is::<PortTaken>() => {
                 std::thread::sleep(PORT_RETRY);
             }
@@ -250,7 +248,7 @@ fn open_port_patiently(
 
 fn open_port(
     (number, name): (u8, &str),
-    alias: Option<[u8; 6]>,
+    inherited: Option<Offered>,
     config: &DeviceConfig,
     core: &mut Endpoint,
     lane: Lane,
@@ -266,7 +264,7 @@ fn open_port(
     }
     let direct = match config.datapath {
         DatapathChoice::User => None,
-        DatapathChoice::Kernel => datapath::link_addresses(interface.mac, alias),
+        DatapathChoice::Kernel => datapath::link_addresses(interface.mac, inherited),
     };
     let link = Port::link_config(interface, config.port, config.peer.is_empty(), direct);
     core.add_link(number, link, now_ns);

@@ -1,6 +1,8 @@
 //! Structures of `bpf/multilink/intf.h`, in the host's byte order.
 
-use kumi_multilink::wire::{LINKS_MAX, Mac};
+use kumi_multilink::wire::{LINKS_MAX, Mac, QuestionKey};
+use siphasher::sip::SipHasher24;
+use std::hash::Hasher;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Most peers: `KUMI_PEERS_MAX`.
@@ -60,6 +62,8 @@ pub struct Sender {
     pub mac: Mac,
     /// Always 0.
     pub zero: u16,
+    /// Key of its questions.
+    pub key: QuestionKey,
 }
 
 /// `struct kumi_link`.
@@ -72,6 +76,8 @@ pub struct Link {
     pub zero: u32,
     /// Time that a byte takes, in 1/1024 ns.
     pub byte_time: u64,
+    /// Key of the own questions.
+    pub key: QuestionKey,
 }
 
 /// `struct kumi_path`.
@@ -110,9 +116,39 @@ pub struct Question {
     pub asked_at_ns: [u8; 8],
     /// Bytes sent on the path before it.
     pub sent_bytes: [u8; 8],
-    /// The answer's fields, and what fills the shortest frame.
-    pub rest: [u8; 22],
+    /// The answer's fields: 0 in a question.
+    pub received_bytes: [u8; 8],
+    pub answered_at_ns: [u8; 8],
+    /// SipHash-2-4 of the fields before, as a little-endian number.
+    pub tag: [u8; 8],
 }
+
+impl Question {
+    /// Returns the question of this time, after `sent_bytes` were sent, with a tag by `key`.
+    pub fn new(at_ns: u64, sent_bytes: u64, key: &QuestionKey) -> Self {
+        let mut question = Self {
+            kind: QUESTION,
+            zero: [0; 7],
+            asked_at_ns: at_ns.to_be_bytes(),
+            sent_bytes: sent_bytes.to_be_bytes(),
+            received_bytes: [0; 8],
+            answered_at_ns: [0; 8],
+            tag: [0; 8],
+        };
+        question.tag = tag(&question.as_bytes()[..TAGGED_BYTES], key);
+        question
+    }
+}
+
+/// Returns the tag of what a question has before it.
+pub fn tag(bytes: &[u8], key: &QuestionKey) -> [u8; 8] {
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write(bytes);
+    hasher.finish().to_le_bytes()
+}
+
+/// Bytes of a question before its tag.
+const TAGGED_BYTES: usize = 40;
 
 /// `KUMI_QUESTION_TYPE` and `KUMI_QUESTION`.
 pub const QUESTION_TYPE: u16 = 0x88b5;

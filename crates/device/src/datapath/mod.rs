@@ -16,12 +16,13 @@ mod questions;
 
 pub use error::DatapathError;
 
+use crate::tap::random_u64;
 use chunk::Chunk;
 use intf::{Count, Device, Link, PEERS_MAX, Sender};
 use known::Known;
-use kumi_multilink::endpoint::direct::DirectPeer;
+use kumi_multilink::endpoint::direct::{Alias, DirectPeer};
 use kumi_multilink::endpoint::{DirectLink, Endpoint};
-use kumi_multilink::wire::{LINKS_MAX, Mac};
+use kumi_multilink::wire::{LINKS_MAX, Mac, QuestionKey};
 use kumi_sys::netlink::link::interfaces;
 use kumi_sys::raw_ethernet::FrameSender;
 use nix::time::{ClockId, clock_gettime};
@@ -55,8 +56,8 @@ pub struct Datapath {
     peers: HashMap<Mac, Known>,
     /// Senders, by alias.
     senders: HashMap<Mac, Taken>,
-    /// Own aliases of a predecessor of this daemon, by link.
-    inherited_aliases: [Option<Mac>; LINKS_MAX],
+    /// Offers of a predecessor of this daemon, by link.
+    inherited: [Option<Offered>; LINKS_MAX],
     looked_at_ns: u64,
     followed_at_ns: u64,
     /// Sends questions, and when the next one is due, in ns.
@@ -69,13 +70,18 @@ pub struct Datapath {
     chunk: Chunk,
 }
 
+/// Alias and key that a daemon offers on a link. Its successor offers them again.
+#[derive(Debug, Clone, Copy)]
+pub struct Offered {
+    alias: Mac,
+    key: QuestionKey,
+}
+
 /// A sender whose frames the kernel takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Taken {
-    /// Address of its device.
-    mac: Mac,
-    /// Local link.
-    link: u8,
+    /// Its entry in the programs' map.
+    sender: Sender,
     /// Time until which its frames are taken though nobody offers them, in ns.
     until_ns: u64,
 }
@@ -92,19 +98,24 @@ pub struct Carried {
 }
 
 /// Returns the addresses of a link for frames that the kernel carries: `None` if its NIC has none.
-/// `alias` is that of a predecessor of this daemon.
-pub fn link_addresses(address: Option<Mac>, alias: Option<Mac>) -> Option<DirectLink> {
+/// `inherited` is what a predecessor of this daemon offered.
+pub fn link_addresses(address: Option<Mac>, inherited: Option<Offered>) -> Option<DirectLink> {
     let random = || {
+        let random = || random_u64().ok().map(u64::to_ne_bytes);
         let mut alias = Mac::default();
-        let random = crate::tap::random_u64().ok()?;
-        alias.copy_from_slice(&random.to_ne_bytes()[..6]);
+        alias.copy_from_slice(&random()?[..6]);
         // Locally administered, and of one station.
         alias[0] = alias[0] & !1 | 2;
-        Some(alias)
+        let mut key = QuestionKey::default();
+        key[..8].copy_from_slice(&random()?);
+        key[8..].copy_from_slice(&random()?);
+        Some(Offered { alias, key })
     };
+    let Offered { alias, key } = inherited.or_else(random)?;
     Some(DirectLink {
         address: address?,
-        alias: alias.or_else(random)?,
+        alias,
+        key,
     })
 }
 
@@ -174,17 +185,18 @@ impl Datapath {
         program.attach_device(name, index)?;
         let peers = inherited.map(Inherited::peers).unwrap_or_default();
         let senders = inherited.map(Inherited::senders).unwrap_or_default();
-        let mut inherited_aliases = [None; LINKS_MAX];
-        for way in peers.iter().map(|(_, peer)| peer.ways) {
-            for (alias, way) in inherited_aliases.iter_mut().zip(way) {
-                *alias = alias.or(Some(way.from).filter(|from| *from != Mac::default()));
-            }
-        }
+        let offered = |link: u8| {
+            let ways = peers.iter().map(|(_, peer)| peer.ways[usize::from(link)]);
+            let mut aliases = ways.map(|way| way.from);
+            let alias = aliases.find(|from| *from != Mac::default())?;
+            let key = inherited?.link(link)?.key;
+            Some(Offered { alias, key })
+        };
+        let offered = std::array::from_fn(|link| offered(link as u8));
         let known = |(mac, peer)| (mac, Known::inherited(peer, INHERIT_NS));
         let taken = |(alias, sender): (Mac, Sender)| {
             let taken = Taken {
-                mac: sender.mac,
-                link: sender.link as u8,
+                sender,
                 until_ns: INHERIT_NS,
             };
             (alias, taken)
@@ -195,7 +207,7 @@ impl Datapath {
             links: [None; LINKS_MAX],
             peers: peers.into_iter().map(known).collect(),
             senders: senders.into_iter().map(taken).collect(),
-            inherited_aliases,
+            inherited: offered,
             looked_at_ns: 0,
             followed_at_ns: 0,
             questions,
@@ -206,9 +218,9 @@ impl Datapath {
         })
     }
 
-    /// Returns the alias that a predecessor of this daemon had on a link.
-    pub fn inherited_alias(&self, link: u8) -> Option<Mac> {
-        self.inherited_aliases[usize::from(link)]
+    /// Returns what a predecessor of this daemon offered on a link.
+    pub fn inherited(&self, link: u8) -> Option<Offered> {
+        self.inherited[usize::from(link)]
     }
 
     /// Tells the MTU of the device, in bytes.
@@ -290,10 +302,12 @@ impl Datapath {
             let rate_bps = link_bps(core, number);
             let drains = self.peers.values();
             let seen = drains.map(|peer| peer.drains[usize::from(number)].latest_bps(now_ns));
+            let direct = core.link(number).and_then(|link| link.config.direct);
             let link = Link {
                 index,
                 zero: 0,
                 byte_time: byte_time(rate_bps.max(seen.sum())),
+                key: direct.map(|direct| direct.key).unwrap_or_default(),
             };
             if link != known {
                 let outcome = self.program.set_link(number, &link);
@@ -308,9 +322,9 @@ impl Datapath {
         let aliases = |peer: &DirectPeer| {
             let mac = peer.mac;
             let aliases = peer.aliases.clone().into_iter();
-            aliases.map(move |(link, alias)| (alias, (mac, link)))
+            aliases.map(move |alias| (alias.mac, (mac, alias)))
         };
-        let wanted: HashMap<Mac, (Mac, u8)> = peers.iter().flat_map(aliases).collect();
+        let wanted: HashMap<Mac, (Mac, Alias)> = peers.iter().flat_map(aliases).collect();
         let program = &self.program;
         self.senders.retain(|alias, taken| {
             let stays = wanted.contains_key(alias) || now_ns < taken.until_ns;
@@ -319,30 +333,30 @@ impl Datapath {
             }
             stays
         });
-        for (alias, (mac, link)) in wanted {
+        for (address, (mac, alias)) in wanted {
             let Some(number) = self.number_of(mac) else {
                 continue; // as many as the programs hold: the others use the daemon
             };
-            let known = self.senders.get(&alias);
-            if known.is_none_or(|known| (known.mac, known.link) != (mac, link)) {
-                let sender = Sender {
-                    link: link.into(),
-                    number,
-                    mac,
-                    zero: 0,
-                };
-                if let Err(error) = self.program.set_sender(alias, Some(&sender)) {
+            let sender = Sender {
+                link: alias.link.into(),
+                number,
+                mac,
+                zero: 0,
+                key: alias.key,
+            };
+            let known = self.senders.get(&address);
+            if known.is_none_or(|known| known.sender != sender) {
+                if let Err(error) = self.program.set_sender(address, Some(&sender)) {
                     self.note_failure(Err(error));
                     continue;
                 }
             }
             let taken = Taken {
-                mac,
-                link,
+                sender,
                 until_ns: now_ns + LINGER_NS,
             };
-            self.senders.insert(alias, taken);
-            core.accept_alias(mac, link, alias);
+            self.senders.insert(address, taken);
+            core.accept_alias(mac, alias.link, address);
         }
     }
 
@@ -350,7 +364,11 @@ impl Datapath {
     fn follow_peers(&mut self, core: &Endpoint, peers: &[DirectPeer], now_ns: u64) {
         let wanted: HashMap<Mac, &DirectPeer> = peers.iter().map(|peer| (peer.mac, peer)).collect();
         let program = &self.program;
-        let taken: HashSet<Mac> = self.senders.values().map(|taken| taken.mac).collect();
+        let taken: HashSet<Mac> = self
+            .senders
+            .values()
+            .map(|taken| taken.sender.mac)
+            .collect();
         self.peers.retain(|mac, known| {
             let is_awaited = now_ns < known.inherited_until_ns;
             // The number of a peer whose frames are still taken is not free.

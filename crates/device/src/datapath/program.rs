@@ -74,13 +74,17 @@ impl Inherited {
         senders.filter_map(|entry| read(&entry)).collect()
     }
 
-    /// Returns the interface of a link, 0 for none.
-    pub fn interface(&self, link: u8) -> u32 {
+    /// Returns a link.
+    pub fn link(&self, link: u8) -> Option<Link> {
         let mut links = self.entries("links");
         let key = u32::from(link).to_ne_bytes();
-        let entry = links.find(|(number, _)| *number == key);
-        let link = entry.and_then(|(_, value)| Link::read_from_bytes(&value).ok());
-        link.map_or(0, |link| link.index)
+        let (_, value) = links.find(|(number, _)| *number == key)?;
+        Link::read_from_bytes(&value).ok()
+    }
+
+    /// Returns the interface of a link, 0 for none.
+    pub fn interface(&self, link: u8) -> u32 {
+        self.link(link).map_or(0, |link| link.index)
     }
 }
 
@@ -319,4 +323,151 @@ fn attach(mut hook: TcHook, interface: &str) -> Result<(), DatapathError> {
     hook.create().map_err(failed)?;
     hook.attach().map_err(failed)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::intf::{QUESTION_TYPE, Question, Way};
+    use super::*;
+    use kumi_multilink::wire::QuestionKey;
+    use libbpf_rs::ProgramInput;
+
+    /// Verdicts of `linux/pkt_cls.h`.
+    const PASSED_ON: u32 = u32::MAX;
+    const DROPPED: u32 = 2;
+    const REDIRECTED: u32 = 7;
+
+    const OWN_KEY: QuestionKey = [1; 16];
+    const THEIR_KEY: QuestionKey = [2; 16];
+    const ALIAS: Mac = [2, 0, 0, 0, 0, 9];
+    /// Address of the loopback interface, at which the kernel runs the program.
+    const OWN_ADDRESS: Mac = [0; 6];
+    const WAY: Way = Way {
+        to: [2, 0, 0, 0, 0, 7],
+        from: [2, 0, 0, 0, 0, 8],
+    };
+
+    /// Returns programs that know one peer.
+    fn program() -> Program {
+        let mac = [2, 0, 0, 0, 0, 1];
+        let device = Device {
+            index: 1,
+            mac: [2, 0, 0, 0, 0, 2],
+            zero: 0,
+        };
+        let program = Program::load(device, None).expect("the kernel takes the programs");
+        let link = Link {
+            index: 1,
+            key: OWN_KEY,
+            ..Link::default()
+        };
+        program.set_link(0, &link).unwrap();
+        let sender = Sender {
+            link: 0,
+            number: 0,
+            mac,
+            zero: 0,
+            key: THEIR_KEY,
+        };
+        program.set_sender(ALIAS, Some(&sender)).unwrap();
+        let peer = Peer {
+            links: 1,
+            number: 0,
+            daemon_has_bulk: 0,
+            zero: 0,
+            ways: [WAY; LINKS_MAX],
+        };
+        program.set_peer(mac, Some(&peer)).unwrap();
+        program
+    }
+
+    /// Returns what the program at a link does with a frame, and the frame afterwards.
+    fn receive(program: &mut Program, from: Mac, payload: &[u8]) -> (u32, Vec<u8>) {
+        let ether_type = QUESTION_TYPE.to_be_bytes();
+        let frame = [&OWN_ADDRESS, &from, &ether_type[..], payload].concat();
+        let mut out = vec![0; frame.len()];
+        let mut programs = program._object.progs_mut();
+        let ingress = programs.find(|program| program.name() == "link_ingress");
+        let input = ProgramInput {
+            data_in: Some(&frame),
+            data_out: Some(&mut out),
+            ..ProgramInput::default()
+        };
+        let output = ingress
+            .unwrap()
+            .test_run(input)
+            .expect("the kernel runs it");
+        (output.return_value, out)
+    }
+
+    #[test]
+    #[ignore = "needs root, BPF"]
+    fn link_ingress__question_of_a_peer__is_answered_with_a_tag_by_its_key() {
+        let mut program = program();
+        let question = Question::new(3, 4, &THEIR_KEY);
+        let (verdict, frame) = receive(&mut program, ALIAS, question.as_bytes());
+        assert_eq!(verdict, REDIRECTED);
+        assert_eq!(frame[..12], *WAY.as_bytes());
+        // kind, times and bytes of the question, bytes received
+        assert_eq!(
+            (frame[14], &frame[22..38]),
+            (2, &question.as_bytes()[8..24])
+        );
+        assert_eq!(frame[38..46], [0; 8]);
+        let tag = super::super::intf::tag(&frame[14..54], &THEIR_KEY);
+        assert_eq!(frame[54..], tag);
+    }
+
+    #[test]
+    #[ignore = "needs root, BPF"]
+    fn link_ingress__question_that_no_peer_made__is_dropped() {
+        let mut program = program();
+        let question = Question::new(3, 4, &THEIR_KEY);
+        for bit in 0..question.as_bytes().len() * 8 {
+            let mut forged = question.as_bytes().to_vec();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            let (verdict, _) = receive(&mut program, ALIAS, &forged);
+            assert_eq!(verdict, DROPPED, "bit {bit}");
+        }
+        for key in [OWN_KEY, QuestionKey::default()] {
+            let forged = Question::new(3, 4, &key);
+            let (verdict, _) = receive(&mut program, ALIAS, forged.as_bytes());
+            assert_eq!(verdict, DROPPED);
+        }
+        let short = &question.as_bytes()[..40];
+        assert_eq!(receive(&mut program, ALIAS, short).0, DROPPED);
+        let unknown = [2, 0, 0, 0, 0, 10];
+        let (verdict, frame) = receive(&mut program, unknown, question.as_bytes());
+        assert_eq!(verdict, PASSED_ON, "it is a frame of the link");
+        assert_eq!(frame[14..], *question.as_bytes());
+    }
+
+    #[test]
+    #[ignore = "needs root, BPF"]
+    fn link_ingress__answer__is_kept_if_its_tag_is_by_the_own_key() {
+        let mut program = program();
+        for (key, is_kept) in [
+            (THEIR_KEY, false),
+            (QuestionKey::default(), false),
+            (OWN_KEY, true),
+        ] {
+            let mut answer = Question::new(3, 4, &key).as_bytes()[..40].to_vec();
+            answer[0] = 2;
+            answer.extend(super::super::intf::tag(&answer, &key));
+            assert_eq!(receive(&mut program, ALIAS, &answer).0, DROPPED);
+            let kept = program.answer_of(0, 0);
+            assert_eq!(kept.is_some(), is_kept);
+            assert_eq!(kept.map_or(3, |kept| kept.asked_at_ns), 3);
+        }
+        // Not even by a link that is not in use yet, whose key is 0.
+        program.set_link(0, &Link::default()).unwrap();
+        let mut answer = Question::new(5, 6, &QuestionKey::default()).as_bytes()[..40].to_vec();
+        answer[0] = 2;
+        answer.extend(super::super::intf::tag(&answer, &QuestionKey::default()));
+        receive(&mut program, ALIAS, &answer);
+        assert_eq!(
+            program.answer_of(0, 0).map(|kept| kept.asked_at_ns),
+            Some(3)
+        );
+    }
 }

@@ -5,7 +5,7 @@
 //! So neither waits for a daemon. The answers show that a path is alive, what is on the way, and
 //! how fast it is.
 
-use super::intf::{Path, QUESTION, QUESTION_TYPE, Question, Way};
+use super::intf::{Path, QUESTION_TYPE, Question, Way};
 use super::known::Known;
 use super::{Datapath, byte_time, kernel_ns, link_bps};
 use kumi_multilink::endpoint::Endpoint;
@@ -75,15 +75,16 @@ impl Datapath {
                 peer.asked_at_ns = now_ns;
                 let asked: Vec<(u8, Way)> = ways(peer).collect();
                 for (link, way) in asked {
-                    let Some((index, _)) = self.links[usize::from(link)] else {
+                    let Some((index, own)) = self.links[usize::from(link)] else {
                         continue;
                     };
                     let sent_bytes = self.program.count_of(peer.number, link).sent_bytes;
                     let at_ns = kernel_ns();
+                    let question = Question::new(at_ns, sent_bytes, &own.key);
                     // A question that is lost, here or later, is as good as one without an answer.
-                    let _ =
-                        self.questions
-                            .send(index, QUESTION_TYPE, &frame(way, at_ns, sent_bytes));
+                    let _ = self
+                        .questions
+                        .send(index, QUESTION_TYPE, &frame(way, &question));
                     peer.asked[usize::from(link)].last_ns = at_ns;
                     core.note_question(*mac, link, now_ns);
                 }
@@ -100,15 +101,8 @@ fn ways(peer: &Known) -> impl Iterator<Item = (u8, Way)> + use<> {
     ways.filter(|(_, way)| way.to != Mac::default())
 }
 
-/// Returns a question: a whole frame.
-fn frame(way: Way, at_ns: u64, sent_bytes: u64) -> Vec<u8> {
-    let question = Question {
-        kind: QUESTION,
-        zero: [0; 7],
-        asked_at_ns: at_ns.to_be_bytes(),
-        sent_bytes: sent_bytes.to_be_bytes(),
-        rest: [0; 22],
-    };
+/// Returns the whole frame of a question.
+fn frame(way: Way, question: &Question) -> Vec<u8> {
     let ether_type = QUESTION_TYPE.to_be_bytes();
     [way.as_bytes(), &ether_type, question.as_bytes()].concat()
 }
@@ -118,17 +112,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn question__fills_the_shortest_frame_and_has_its_numbers_in_network_order() {
+    fn question__golden_bytes__are_stable() {
         let way = Way {
             to: [2, 0, 0, 0, 0, 1],
             from: [2, 0, 0, 0, 0, 2],
         };
-        let frame = frame(way, 3, 4);
-        assert_eq!(
-            frame.len(),
-            60,
-            "an Ethernet frame without its check sequence"
-        );
+        let frame = frame(way, &Question::new(3, 4, &[5; 16]));
+        let shortest = 60; // without the check sequence
+        assert_eq!(frame.len(), shortest + 2);
         assert_eq!(
             frame[..14],
             [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]
@@ -138,5 +129,7 @@ mod tests {
             frame[22..38],
             [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4]
         );
+        assert_eq!(frame[38..54], [0; 16]);
+        assert_eq!(frame[54..], [123, 242, 151, 23, 145, 49, 102, 103]);
     }
 }

@@ -1,7 +1,7 @@
 //! Frames that the kernel carries: what the caller's data path needs to know.
 
 use super::{Endpoint, shared};
-pub use crate::peer::Way;
+pub use crate::peer::{Alias, Way};
 use crate::peer::{Peer, Shared};
 use crate::wire::Mac;
 
@@ -12,8 +12,8 @@ pub struct DirectPeer {
     pub mac: Mac,
     /// Paths on which the kernel may ask the peer's kernel, and send frames if they are up.
     pub ways: Vec<Way>,
-    /// Source addresses of the peer's frames, with the local link on which they arrive.
-    pub aliases: Vec<(u8, Mac)>,
+    /// Source addresses of the peer's frames.
+    pub aliases: Vec<Alias>,
     /// The peer's daemon was heard lately.
     pub has_daemon: bool,
 }
@@ -73,6 +73,8 @@ mod tests {
     use crate::endpoint::DirectLink;
     use crate::liveness::State;
     use crate::secure::Seal;
+    use crate::wire::{CONTROL_HEADER_BYTES, ControlHeader, ControlKind, OFFER_BYTES, Offer};
+    use core::net::SocketAddr;
 
     const MS: u64 = 1_000_000;
     const MACS: [Mac; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
@@ -81,6 +83,7 @@ mod tests {
         DirectLink {
             address: [2, 1, 0, 0, side, link],
             alias: [2, 2, 0, 0, side, link],
+            key: [side; 16],
         }
     }
 
@@ -98,8 +101,8 @@ mod tests {
     fn accept_all(pair: &mut Pair) {
         for end in &mut pair.ends {
             for peer in end.direct_peers(pair.now_ns) {
-                for (link, alias) in peer.aliases {
-                    end.accept_alias(peer.mac, link, alias);
+                for alias in peer.aliases {
+                    end.accept_alias(peer.mac, alias.link, alias.mac);
                 }
             }
         }
@@ -121,6 +124,8 @@ mod tests {
             let peers = pair.ends[side].direct_peers(pair.now_ns);
             assert_eq!(peers.len(), 1);
             assert_eq!(peers[0].mac, MACS[1 - side]);
+            let keys = peers[0].aliases.iter().map(|alias| alias.key);
+            assert!(keys.eq([[1 - side as u8; 16]; 2]));
             for (link, way) in (0..).zip(&peers[0].ways) {
                 let (own, other) = (side as u8, 1 - side as u8);
                 assert_eq!(way.link, link);
@@ -235,6 +240,36 @@ mod tests {
         }
         assert_eq!(pair.states(0), [State::Up; 2]);
         assert_eq!(links_of(&pair, 0), []);
+    }
+
+    #[test]
+    fn direct__offer_without_a_seal__is_refused_in_a_plain_session() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        let known = pair.ends[1].direct_peers(pair.now_ns);
+        let forged = Offer {
+            address: [2, 9, 9, 9, 9, 9],
+            alias: [2, 8, 8, 8, 8, 8],
+            accepted: direct_link(1, 0).alias,
+            key: [7; 16],
+        };
+        let session = pair.ends[0].peers[0].current.as_ref().unwrap();
+        let header = ControlHeader {
+            link: 0,
+            kind: ControlKind::Offer,
+            session: session.remote,
+            link_seq: 1000,
+        };
+        let mut head = [0; CONTROL_HEADER_BYTES];
+        header.emit(&mut head);
+        let mut datagram = Vec::new();
+        session.seal(0, 1000, &head, &forged.emit(), &mut datagram);
+        assert_eq!(datagram.len(), head.len() + OFFER_BYTES, "it has no tag");
+        let from = SocketAddr::from(([10, 0, 0, 1], 7000));
+        let outcome = pair.ends[1].handle_datagram(0, from, &mut datagram, pair.now_ns);
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(pair.ends[1].counters().forged, 1);
+        assert_eq!(pair.ends[1].direct_peers(pair.now_ns), known);
     }
 
     #[test]

@@ -84,6 +84,13 @@ pub struct EndpointCounters {
     pub unroutable: u64,
 }
 
+/// Contents of a sealed datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Data,
+    Control(ControlKind),
+}
+
 /// Protocol core of one device, or of one of its queues.
 pub struct Endpoint {
     config: Config,
@@ -281,14 +288,7 @@ impl Endpoint {
     ) -> Result<(), Malformed> {
         let header = DataHeader::parse(datagram)?;
         let seal_key = (header.session, header.link, header.link_seq);
-        let opened = self.open(
-            seal_key,
-            DATA_HEADER_BYTES,
-            datagram,
-            (link, from),
-            true,
-            now_ns,
-        );
+        let opened = self.open(seal_key, Content::Data, datagram, (link, from), now_ns);
         let Some((number, payload)) = opened else {
             return Ok(());
         };
@@ -309,16 +309,9 @@ impl Endpoint {
         now_ns: u64,
     ) -> Result<(), Malformed> {
         let header = ControlHeader::parse(datagram)?;
-        let is_eliciting = header.kind.is_eliciting();
         let seal_key = (header.session, header.link, header.link_seq);
-        let opened = self.open(
-            seal_key,
-            CONTROL_HEADER_BYTES,
-            datagram,
-            (link, from),
-            is_eliciting,
-            now_ns,
-        );
+        let content = Content::Control(header.kind);
+        let opened = self.open(seal_key, content, datagram, (link, from), now_ns);
         let Some((number, body)) = opened else {
             return Ok(());
         };
@@ -346,12 +339,16 @@ impl Endpoint {
     fn open(
         &mut self,
         (session, remote_link, link_seq): (u16, u8, u32),
-        header_bytes: usize,
+        content: Content,
         datagram: &mut [u8],
         (link, from): (u8, SocketAddr),
-        eliciting: bool,
         now_ns: u64,
     ) -> Option<(usize, std::ops::Range<usize>)> {
+        let (header_bytes, eliciting) = match content {
+            Content::Data => (DATA_HEADER_BYTES, true),
+            Content::Control(kind) => (CONTROL_HEADER_BYTES, kind.is_eliciting()),
+        };
+        let is_secret = content == Content::Control(ControlKind::Offer);
         let Some(&number) = self.by_session.get(&session) else {
             self.counters.unknown_session += 1;
             self.introduction.hurry(now_ns);
@@ -359,7 +356,8 @@ impl Endpoint {
         };
         let peer = &mut self.peers[number];
         let keys = peer.session_mut(session)?;
-        let (seq, payload) = match keys.open(remote_link, link_seq, header_bytes, datagram) {
+        let opened = keys.open((remote_link, link_seq), header_bytes, is_secret, datagram);
+        let (seq, payload) = match opened {
             Ok(opened) => opened,
             Err(Rejected::Replayed) => {
                 self.counters.replayed += 1;

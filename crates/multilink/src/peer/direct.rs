@@ -3,7 +3,7 @@
 use super::{Links, Peer, Shared};
 use crate::liveness::State;
 use crate::secure::Seal;
-use crate::wire::{ControlKind, Mac, Malformed, Offer};
+use crate::wire::{ControlKind, Mac, Malformed, Offer, QuestionKey};
 
 /// Time after the last datagram for which the peer's daemon counts as running, in ns: three of the
 /// longest intervals between pings.
@@ -20,6 +20,17 @@ pub struct Way {
     pub from: Mac,
     /// The kernel may also send frames to the peer.
     pub is_up: bool,
+}
+
+/// An address from which the peer's kernel sends frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alias {
+    /// Number of the local link on which they arrive.
+    pub link: u8,
+    /// The address.
+    pub mac: Mac,
+    /// Key of the peer's questions.
+    pub key: QuestionKey,
 }
 
 impl Peer {
@@ -41,12 +52,16 @@ impl Peer {
             .is_some_and(|session| session.seal == Seal::Plain)
     }
 
-    /// Iterates over the aliases from which the peer sends frames: with the local link.
-    pub(crate) fn aliases(&self, now_ns: u64) -> impl Iterator<Item = (u8, Mac)> + '_ {
+    /// Iterates over the aliases from which the peer sends frames.
+    pub(crate) fn aliases(&self, now_ns: u64) -> impl Iterator<Item = Alias> + '_ {
         let paths = self.paths.iter().enumerate().filter(|_| self.is_plain());
         paths.filter_map(move |(link, path)| {
             let theirs = path.direct.theirs(now_ns)?;
-            Some((link as u8, theirs.alias))
+            Some(Alias {
+                link: link as u8,
+                mac: theirs.alias,
+                key: theirs.key,
+            })
         })
     }
 
@@ -117,7 +132,7 @@ impl Peer {
                 continue;
             };
             let direct = &mut self.paths[link].direct;
-            let offer = direct.offer(own.address, own.alias, shared.now_ns);
+            let offer = direct.offer(own, shared.now_ns);
             self.send_control(link as u8, ControlKind::Offer, &offer.emit(), shared);
         }
     }

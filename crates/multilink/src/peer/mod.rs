@@ -10,7 +10,7 @@ mod repair;
 mod reporting;
 mod send;
 
-pub use direct::Way;
+pub use direct::{Alias, Way};
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;

@@ -193,11 +193,12 @@ impl Peer {
         };
         let mut head = [0; CONTROL_HEADER_BYTES];
         header.emit(&mut head);
-        let bytes = CONTROL_HEADER_BYTES + body.len() + session.seal.tag_bytes();
+        let key = session.key(kind == ControlKind::Offer);
+        let bytes = CONTROL_HEADER_BYTES + body.len() + key.tag_bytes();
         let departure_ns = shared.now_ns + local.backlog_ns(shared.now_ns) as u64;
-        local.queue.push(to, bytes, |out| {
-            session.seal(link, link_seq, &head, body, out)
-        });
+        local
+            .queue
+            .push(to, bytes, |out| key.seal(link, link_seq, &head, body, out));
         local.note_queued(shared.now_ns, bytes + OVERHEAD_BYTES);
         path.counters.tx_packets += 1;
         path.counters.tx_bytes += (bytes + OVERHEAD_BYTES) as u64;

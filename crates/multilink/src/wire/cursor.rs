@@ -21,7 +21,8 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
+    /// Returns the next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
         let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Short)?;
         self.0 = tail;
         Ok(*head)

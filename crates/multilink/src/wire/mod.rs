@@ -17,7 +17,7 @@ pub use cookie::{COOKIE_BYTES, CookieReply};
 pub use cursor::{Reader, Short};
 pub use data::{DATA_HEADER_BYTES, DataHeader, UNIT_INDEX_MAX, flag};
 pub use hello::{Hello, NAME_BYTES_MAX, Params};
-pub use offer::{Mac, OFFER_BYTES, Offer};
+pub use offer::{Mac, OFFER_BYTES, Offer, QuestionKey};
 pub use ping::{CONTROL_HEADER_BYTES, ControlHeader, ControlKind};
 pub use report::{LinkReport, Missing, REPORT_MISSING_MAX, Report};
 

@@ -2,16 +2,19 @@
 //! daemon.
 //!
 //! ```text
-//! | address (48) | alias (48) | accepted (48) |
+//! | address (48) | alias (48) | accepted (48) | key (128) |
 //! ```
 
 use super::{Malformed, Reader};
 
 /// Length of an offer, in bytes.
-pub const OFFER_BYTES: usize = 18;
+pub const OFFER_BYTES: usize = 34;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
+
+/// Key of the tags on a device's questions between kernels: one of SipHash.
+pub type QuestionKey = [u8; 16];
 
 /// Body of an offer: addresses of frames on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct Offer {
     pub alias: Mac,
     /// Alias of the peer whose frames the sender's kernel takes at present; 0 for none.
     pub accepted: Mac,
+    /// Key of the sender's questions on the link, and of the answers to them.
+    pub key: QuestionKey,
 }
 
 impl Offer {
@@ -30,7 +35,8 @@ impl Offer {
         let mut out = [0; OFFER_BYTES];
         out[..6].copy_from_slice(&self.address);
         out[6..12].copy_from_slice(&self.alias);
-        out[12..].copy_from_slice(&self.accepted);
+        out[12..18].copy_from_slice(&self.accepted);
+        out[18..].copy_from_slice(&self.key);
         out
     }
 
@@ -42,6 +48,7 @@ impl Offer {
             address: reader.mac()?,
             alias: reader.mac()?,
             accepted: reader.mac()?,
+            key: reader.array()?,
         };
         let is_of_one = |mac: &Mac| mac[0] & 1 == 0 && *mac != Mac::default();
         match is_of_one(&offer.address) && is_of_one(&offer.alias) {
@@ -60,6 +67,7 @@ mod tests {
             address: [2, 1, 1, 1, 1, 1],
             alias: [2, 2, 2, 2, 2, 2],
             accepted: [0; 6],
+            key: [3; 16],
         }
     }
 
@@ -67,9 +75,10 @@ mod tests {
     fn offer__golden_bytes__are_stable() {
         let bytes = offer().emit();
         assert_eq!(
-            bytes,
+            bytes[..18],
             [2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0]
         );
+        assert_eq!(bytes[18..], [3; 16]);
         assert_eq!(Offer::parse(&bytes), Ok(offer()));
     }
 

@@ -30,8 +30,9 @@ pub enum ControlKind {
     /// The sender's instance ends. A receiver whose version does not know the kind drops it as
     /// malformed.
     Goodbye = 3,
-    /// A [`super::Offer`]. A receiver whose version does not know the kind drops it as malformed.
-    Offer = 4,
+    /// A [`super::Offer`], sealed in each session. A receiver whose version does not know the kind
+    /// drops it as malformed. Offers without a seal were number 4.
+    Offer = 5,
 }
 
 impl ControlKind {
@@ -75,7 +76,7 @@ impl ControlHeader {
             1 => ControlKind::Ping,
             2 => ControlKind::Report,
             3 => ControlKind::Goodbye,
-            4 => ControlKind::Offer,
+            5 => ControlKind::Offer,
             _ => return Err(Malformed::Field("control kind")),
         };
         Ok(Self {
@@ -109,7 +110,7 @@ mod tests {
             ..header
         };
         assert_eq!(ControlHeader::parse(&bytes), Ok(goodbye));
-        bytes[1] = 0x15;
+        bytes[1] = 0x14;
         assert_eq!(
             ControlHeader::parse(&bytes),
             Err(Malformed::Field("control kind"))
