@@ -20,9 +20,11 @@
 //! are too low. It counts from the fourth on, once bytes had to wait: until then it shows what was
 //! sent, and no limit. Bytes wait if more than [`WAITING_BYTES`] are on the way, besides those that
 //! arrive in the time that the answer takes. Before, and when none has waited for a second, the
-//! rate is that of the link.
+//! rate is that of the link. A path has at least the rate of its last trial (`trials.rs`), for
+//! [`TRIED_NS`].
 
 use super::intf::Answer;
+use super::trial::Trial;
 use std::collections::VecDeque;
 
 /// Rates that are compared: a quarter of a second of traffic.
@@ -37,6 +39,15 @@ const RATE_NS: u64 = 3_500_000;
 const RATE_BYTES: u64 = 16_384;
 /// Answers of the last 64 that must find bytes waiting, before the rates count.
 const WAITING_LEAST: u32 = 6;
+/// Rates after which a path may be tried: those of a stream, of 50 ms.
+const RATES_ENOUGH: usize = 12;
+/// Share of its link's rate that a path must show to be beyond doubt: less than TCP's share of the
+/// frames' bytes.
+const SHARE_ENOUGH: f64 = 0.85;
+/// Time for which the rate of a trial counts, in ns.
+const TRIED_NS: u64 = 40_000_000_000;
+/// Share of a trial's rate below which a path shows less. The rates vary by a tenth.
+const SHARE_LESS: f64 = 0.75;
 /// Bytes on the way that a message in flight has hardly, and a burst has.
 const WAITING_BYTES: f64 = 16_384.0;
 /// Time without waiting bytes after which the link's rate counts again, in ns.
@@ -65,6 +76,10 @@ pub struct Drain {
     shown_at_ns: u64,
     /// Rate at which bytes arrived in the last interval, with the time.
     latest: (f64, u64),
+    /// The present trial.
+    trial: Option<Trial>,
+    /// Rate of the last trial in bit/s, and time of its end.
+    tried: Option<(f64, u64)>,
     /// Shortest time from an answer to its arrival, by two clocks.
     delay: Least<DELAY_NS>,
     /// Shortest round trip.
@@ -124,6 +139,9 @@ impl Drain {
         }
         let arriving_bytes = self.latest_bps(now_ns) * age_ns as f64 / 8e9;
         let is_waiting = waiting_bytes as f64 > arriving_bytes + WAITING_BYTES;
+        if let Some(trial) = &mut self.trial {
+            trial.note(answer, is_waiting);
+        }
         self.answers = self.answers << 1 | u64::from(is_waiting);
         if is_waiting && self.answers.count_ones() >= WAITING_LEAST {
             self.shown_at_ns = now_ns;
@@ -145,11 +163,52 @@ impl Drain {
     pub fn forget_rates(&mut self) {
         self.rates_bps.clear();
         (self.answers, self.shown_at_ns) = (0, 0);
+        self.tried = None;
+    }
+
+    /// Returns whether the path carries a stream, and shows less than its link should have.
+    pub fn is_doubtful(&self, link_bps: f64, now_ns: u64) -> bool {
+        let least_bps = RATE_BYTES as f64 * 8e9 / RATE_NS as f64;
+        self.latest_bps(now_ns) >= least_bps
+            && self.rates_bps.len() >= RATES_ENOUGH
+            && self.shown_lately_bps().unwrap_or(0.0) < link_bps * SHARE_ENOUGH
+    }
+
+    /// Returns whether the path shows less than in its last trial.
+    pub fn shows_less_than_tried(&self) -> bool {
+        let shown_bps = self.shown_lately_bps().unwrap_or(0.0);
+        self.tried_bps()
+            .is_some_and(|tried_bps| shown_bps < tried_bps * SHARE_LESS)
+    }
+
+    /// Begins a trial: the path carries all frames to the peer from now on.
+    pub fn begin_trial(&mut self, now_ns: u64) {
+        self.trial = Some(Trial::begin(now_ns));
+    }
+
+    /// Returns whether the rate of the trial no longer grows.
+    pub fn is_trial_settled(&self) -> bool {
+        self.trial.as_ref().is_none_or(Trial::is_settled)
+    }
+
+    /// Ends the trial. Returns the rate that showed.
+    pub fn end_trial(&mut self, now_ns: u64) -> Option<f64> {
+        let rate_bps = self.trial.take().and_then(|trial| trial.rate_bps());
+        self.tried = rate_bps.map(|rate_bps| (rate_bps, now_ns));
+        rate_bps
+    }
+
+    /// Returns the rate of the last trial.
+    pub fn tried_bps(&self) -> Option<f64> {
+        self.tried.map(|(rate_bps, _)| rate_bps)
     }
 
     /// Returns the rate of the path over a link of `link_bps`.
     fn rate_bps(&self, link_bps: f64, now_ns: u64) -> f64 {
-        match self.is_shown(now_ns) {
+        let is_tried = self
+            .tried
+            .is_some_and(|(_, at_ns)| now_ns < at_ns + TRIED_NS);
+        match is_tried || self.is_shown(now_ns) {
             true => self.shown_bps(link_bps),
             false => link_bps,
         }
@@ -165,8 +224,14 @@ impl Drain {
         self.measured_bps().unwrap_or(link_bps)
     }
 
-    /// Returns the rate that the path showed last.
+    /// Returns the rate that the path showed last, at least that of its trial.
     pub fn measured_bps(&self) -> Option<f64> {
+        let rates = [self.shown_lately_bps(), self.tried_bps()].into_iter();
+        rates.flatten().reduce(f64::max)
+    }
+
+    /// Returns the rate that the path showed in the last intervals.
+    fn shown_lately_bps(&self) -> Option<f64> {
         let mut rates_bps: Vec<f64> = self.rates_bps.iter().copied().collect();
         rates_bps.sort_unstable_by(|one, other| other.total_cmp(one));
         let position = (rates_bps.len() / RATES_PER_POSITION).min(RATE_POSITION);
@@ -178,7 +243,8 @@ impl Drain {
     /// starts.
     pub fn firm_bps(&self) -> Option<f64> {
         let is_firm = self.rates_bps.len() >= RATE_POSITION * RATES_PER_POSITION;
-        self.measured_bps().filter(|_| is_firm)
+        self.measured_bps()
+            .filter(|_| is_firm || self.tried.is_some())
     }
 
     /// Returns a rate that the path has at least, over a link of `link_bps`, and whether it is
@@ -238,10 +304,30 @@ impl<const WINDOW_NS: u64> Least<WINDOW_NS> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
+    pub const MS: u64 = 1_000_000;
+
+    /// A path and what arrived on it. Answers come every 2 ms.
+    #[derive(Debug, Default)]
+    pub struct Fed {
+        pub drain: Drain,
+        pub now_ms: u64,
+        received: u64,
+    }
+
+    impl Fed {
+        /// Carries this rate for a time, while `waiting_bytes` are on the way.
+        pub fn feed(&mut self, mbps: u64, time_ms: u64, waiting_bytes: u64) {
+            for _ in (0..time_ms).step_by(2) {
+                self.now_ms += 2;
+                self.received += mbps * 250;
+                let answer = answer_at(self.now_ms * MS, self.received, 0);
+                self.drain.note(answer, self.received + waiting_bytes, 1e10);
+            }
+        }
+    }
 
     /// Time of a step of [`run`], in ns, and steps between two questions.
     const STEP_NS: u64 = 100_000;

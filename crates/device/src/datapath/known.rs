@@ -3,6 +3,7 @@
 use super::bulk;
 use super::drain::Drain;
 use super::intf::{Peer, Way};
+use super::trials::Trials;
 use kumi_multilink::endpoint::direct::{self, DirectPeer};
 use kumi_multilink::wire::LINKS_MAX;
 
@@ -42,6 +43,8 @@ pub struct Known {
     pub drains: [Drain; LINKS_MAX],
     /// Times until which links rest, in ns.
     rest_until_ns: [u64; LINKS_MAX],
+    /// Trials of links whose rates have not shown.
+    trials: Trials,
     /// Rates that the drains gave last, in bit/s.
     pub rates_bps: [f64; LINKS_MAX],
     /// Time until which the ways of a predecessor of this daemon count, unless the peer offers
@@ -124,8 +127,29 @@ impl Known {
         }
     }
 
-    /// Returns the ways to the peer. The links that are up and do not rest are used, or all that
-    /// are up if each of them rests.
+    /// Tries the links that carry long streams and show less than they should, one after another.
+    /// `claim_bps` is what a link should have, and the first of the times the programs'.
+    pub fn try_links(
+        &mut self,
+        peer: &DirectPeer,
+        claim_bps: impl Fn(u8) -> f64,
+        times_ns: (u64, u64),
+    ) {
+        let used = up(peer).map(|way| way.link);
+        let used = used.filter(|link| !self.daemon_has_bulk && !self.rests(*link, times_ns.1));
+        let used: Vec<u8> = used.collect();
+        let drains = (0..).zip(&mut self.drains);
+        let mut links: Vec<_> = drains.filter(|(link, _)| used.contains(link)).collect();
+        self.trials.follow(&mut links, claim_bps, times_ns);
+    }
+
+    /// Returns the time of the next look at a trial, in ns.
+    pub fn trial_look_ns(&self) -> Option<u64> {
+        self.trials.look_ns()
+    }
+
+    /// Returns the ways to the peer. The link that is tried is used, or those that are up and do
+    /// not rest, or all that are up if each of them rests.
     pub fn ways(&self, peer: &DirectPeer, now_ns: u64) -> Peer {
         let all_rest = up(peer).all(|way| self.rests(way.link, now_ns));
         let mut value = Peer {
@@ -135,8 +159,12 @@ impl Known {
             zero: 0,
             ways: [Way::default(); LINKS_MAX],
         };
+        let tried = self.trials.link();
         for way in &peer.ways {
-            let is_used = way.is_up && (all_rest || !self.rests(way.link, now_ns));
+            let is_used = match tried {
+                Some(link) => way.link == link,
+                None => way.is_up && (all_rest || !self.rests(way.link, now_ns)),
+            };
             value.links |= u32::from(is_used) << way.link;
             value.ways[usize::from(way.link)] = Way {
                 to: way.to,

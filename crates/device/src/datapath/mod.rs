@@ -13,6 +13,8 @@ mod intf;
 mod known;
 mod program;
 mod questions;
+mod trial;
+mod trials;
 
 pub use error::DatapathError;
 
@@ -60,6 +62,8 @@ pub struct Datapath {
     inherited: [Option<Offered>; LINKS_MAX],
     looked_at_ns: u64,
     followed_at_ns: u64,
+    /// Time of the next look at a trial, in ns; `u64::MAX` without a trial.
+    trial_look_ns: u64,
     /// Sends questions, and when the next one is due, in ns.
     questions: FrameSender,
     ask_at_ns: u64,
@@ -210,6 +214,7 @@ impl Datapath {
             inherited: offered,
             looked_at_ns: 0,
             followed_at_ns: 0,
+            trial_look_ns: u64::MAX,
             questions,
             ask_at_ns: 0,
             is_paused: false,
@@ -259,18 +264,22 @@ impl Datapath {
 
     /// Returns the time at which [`Self::follow`] is due, in ns.
     pub fn due_ns(&self) -> u64 {
-        self.ask_at_ns.min(self.looked_at_ns + LOOK_NS)
+        let look_at_ns = self.looked_at_ns + LOOK_NS;
+        self.ask_at_ns.min(look_at_ns).min(self.trial_look_ns)
     }
 
     /// Passes news between the core and the programs. `has_news` tells that a path changed.
     pub fn follow(&mut self, core: &mut Endpoint, has_news: bool, now_ns: u64) {
         self.hear(core, now_ns);
-        if has_news || now_ns >= self.followed_at_ns + FOLLOW_NS {
+        let is_late = now_ns >= self.trial_look_ns.min(self.followed_at_ns + FOLLOW_NS);
+        if has_news || is_late {
             self.followed_at_ns = now_ns;
             self.follow_rates(core);
             let peers = core.direct_peers(now_ns);
             self.follow_senders(core, &peers, now_ns);
             self.follow_peers(core, &peers, now_ns);
+            let looks = self.peers.values().filter_map(Known::trial_look_ns);
+            self.trial_look_ns = looks.min().unwrap_or(u64::MAX);
             self.follow_chunk(core, now_ns);
         }
         if now_ns >= self.looked_at_ns + LOOK_NS {
@@ -386,6 +395,7 @@ impl Datapath {
             let daemon_bps = |link| (link_bps(core, link), is_measured(core, link));
             known.choose_bulk(peer, daemon_bps, kernel_ns());
             known.rest_slow_links(peer, now_ns);
+            known.try_links(peer, |link| link_bps(core, link), (kernel_ns(), now_ns));
             let is_back = peer.ways.iter().any(|way| way.is_up);
             if !is_back && now_ns < known.inherited_until_ns {
                 continue; // the predecessor's ways still count
