@@ -34,6 +34,8 @@ impl Counters {
             }
             // Each protocol has two lines: "Tcp: NAME NAME …" and "Tcp: VALUE VALUE …".
             match head.take() {
+                // It has the names of UDP.
+                Some(_) if line.starts_with("UdpLite:") => {}
                 Some(names) if names.split(':').next() == line.split(':').next() => {
                     let pairs = names
                         .split_whitespace()
@@ -94,6 +96,14 @@ mod tests {
         assert_eq!(after.growth(&before, "TCPTimeouts"), 2);
         assert_eq!(after.growth(&before, "Absent"), 0);
         assert_eq!(after.cpu_s(&before), 1.0);
+    }
+
+    #[test]
+    fn counters__udp_lite__does_not_replace_udp() {
+        let counters = Counters::parse(
+            "Udp: InDatagrams RcvbufErrors\nUdp: 10 4\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 0 0\n",
+        );
+        assert_eq!(counters.growth(&Counters::default(), "RcvbufErrors"), 4);
     }
 
     #[test]

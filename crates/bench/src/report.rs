@@ -18,7 +18,7 @@ const SCHEMA: u32 = 1;
 
 /// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
 /// case has the figure. `-j` prints all figures.
-const COLUMNS: [(&str, &str, f64); 58] = [
+const COLUMNS: [(&str, &str, f64); 59] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("unordered_goodput_bps", "unord. Mb/s", 1e6),
     ("ordered_goodput_bps", "ord. Mb/s", 1e6),
@@ -68,6 +68,7 @@ const COLUMNS: [(&str, &str, f64); 58] = [
     ("silence_max_ms", "silence ms", 1.0),
     ("out_of_order_ratio", "ooo %", 0.01),
     ("lost_ratio", "lost %", 0.01),
+    ("unread_ratio", "unread %", 0.01),
     ("dropped_ratio", "dropped %", 0.01),
     ("cpu_ns_per_byte", "ns/byte", 1.0),
     ("gap_cut_ms", "gap ms", 1.0),

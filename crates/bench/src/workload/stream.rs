@@ -48,7 +48,15 @@ impl Stream {
         );
 
         let mut figures = goodput(&report, running.congestion_control)?;
-        let bytes = figures["goodput_bps"] / 8.0 * f64::from(self.seconds + 1);
+        if let Some(datagrams) = report["end"]["sum"]["packets"].as_f64() {
+            tell_apart(
+                &mut figures,
+                after.1.growth(&before.1, "RcvbufErrors"),
+                datagrams,
+            );
+        }
+        let omitted_s = u32::from(!figures.contains_key("lost_ratio"));
+        let bytes = figures["goodput_bps"] / 8.0 * f64::from(self.seconds + omitted_s);
         let growth =
             |name: &str| (after.0.growth(&before.0, name) + after.1.growth(&before.1, name)) as f64;
         figures.insert("retransmits".into(), growth("RetransSegs"));
@@ -76,18 +84,12 @@ impl Stream {
     fn iperf3(&self, context: &Context<'_>) -> anyhow::Result<Value> {
         let running = context.running;
         let (seconds, streams) = (self.seconds.to_string(), self.streams.to_string());
-        let mut argv = vec![
-            "iperf3",
-            "-J",
-            "-c",
-            &running.server_address,
-            "-p",
-            PORT,
-            "-O",
-            "1",
-        ];
+        let mut argv = vec!["iperf3", "-J", "-c", &running.server_address, "-p", PORT];
         argv.extend(["-t", &seconds, "-P", &streams, "-i", "1"]);
         let rate = self.udp_rate(context).map(|bps| format!("{bps:.0}"));
+        if rate.is_none() {
+            argv.extend(["-O", "1"]); // slow start
+        }
         match &rate {
             // The length fits an inner MTU of 1400, so that no datagram is fragmented.
             Some(rate) => argv.extend(["-u", "-b", rate, "-l", "1350"]),
@@ -219,10 +221,35 @@ fn goodput(report: &Value, expected: &str) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
+/// Tells the datagrams that the receiver's kernel dropped, since the program did not read them in
+/// time, from those that were lost on the way.
+fn tell_apart(figures: &mut Figures, unread: u64, datagrams: f64) {
+    if let Some(lost) = figures.get_mut("lost_ratio") {
+        let unread_ratio = unread as f64 / datagrams.max(1.0);
+        *lost = (*lost - unread_ratio).max(0.0);
+        figures.insert("unread_ratio".into(), unread_ratio);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn lost__datagrams_that_were_not_read__are_told_apart() {
+        let report = json!({"end": {"sum": {"bits_per_second": 1e9, "lost_percent": 25.0}}});
+        let mut figures = goodput(&report, "cubic").expect("is there");
+        tell_apart(&mut figures, 20, 100.0);
+        let near = |name: &str, value: f64| (figures[name] - value).abs() < 1e-9;
+        assert!(near("lost_ratio", 0.05), "{figures:?}");
+        assert!(near("unread_ratio", 0.2), "{figures:?}");
+        assert_eq!(figures["goodput_bps"], 7.5e8);
+        let report = json!({"end": {"sum_received": {"bits_per_second": 9.5e8}}});
+        let mut figures = goodput(&report, "cubic").expect("is there");
+        tell_apart(&mut figures, 20, 100.0);
+        assert!(!figures.contains_key("unread_ratio"), "no UDP");
+    }
 
     #[test]
     fn cross__rate_that_is_no_limit__is_refused() {
