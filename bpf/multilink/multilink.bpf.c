@@ -36,6 +36,13 @@
 #define BULK_SEGMENTS 44
 /* Time for which it then stays one, in ns. Chosen by judgement. */
 #define BULK_NS 100000000ULL
+/*
+ * Times without an answer, in ns, between which a path that has bytes to confirm counts as late.
+ * Under load, a question leaves each 2 ms, and an answer takes up to 2. After the longer time the
+ * daemon does not ask: it was killed.
+ */
+#define LATE_NS 4000000ULL
+#define UNASKED_NS 100000000ULL
 /* Parts of a value of `frames`. */
 #define TURN_SHIFT 32
 #define FRAMES_MASK 0xffffffffULL
@@ -187,11 +194,18 @@ static __always_inline __u64 time_of(__u64 bytes, __u64 byte_time)
 	return bytes * byte_time >> KUMI_BYTE_TIME_SHIFT;
 }
 
-/* Returns the time at which the path has carried all that was sent on it, as far as it is known. */
-static __always_inline __u64 path_free_at(const struct kumi_path *path, const struct kumi_count *count)
+/*
+ * Returns the time at which the path has carried all that was sent on it, as far as it is known.
+ * A path that is late is behind by the time since its last answer: after a cut, its bytes would
+ * seem to have left before the daemon knows.
+ */
+static __always_inline __u64 path_free_at(const struct kumi_path *path, const struct kumi_count *count,
+					  __u64 now)
 {
-	__u64 sent = count->sent_bytes, left = path->left_bytes;
+	__u64 sent = count->sent_bytes, left = path->left_bytes, age = now - path->left_at_ns;
 
+	if (sent > left && age > LATE_NS && age < UNASKED_NS)
+		return now + age;
 	return path->left_at_ns + time_of(sent > left ? sent - left : 0, path->byte_time);
 }
 
@@ -230,7 +244,7 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64
 		if (!link || !load || !path || !count || !link->index)
 			continue;
 		at_ns = load->free_at_ns > now ? load->free_at_ns : now;
-		free_at_ns = path_free_at(path, count);
+		free_at_ns = path_free_at(path, count, now);
 		if (free_at_ns > at_ns)
 			at_ns = free_at_ns;
 		own_ns = time_of(bytes, path->byte_time);

@@ -44,6 +44,8 @@ pub struct Direct {
     /// Times of the questions without an answer, and of the last question.
     open: VecDeque<u64>,
     asked_at_ns: u64,
+    /// Smoothed round trip of questions and its deviation, in ns; `None` before the first answer.
+    trip_ns: Option<(u64, u64)>,
 }
 
 impl Direct {
@@ -80,9 +82,15 @@ impl Direct {
         }
     }
 
-    /// Records that the peer's kernel answered the question of this time. It forgot none before.
-    /// Returns whether it is the first answer.
-    pub fn note_answer(&mut self, asked_at_ns: u64) -> bool {
+    /// Records that the peer's kernel answered the question of this time after `trip_ns`. It forgot
+    /// none before. Returns whether it is the first answer.
+    pub fn note_answer(&mut self, asked_at_ns: u64, trip_ns: u64) -> bool {
+        let smoothed = self.trip_ns.map(|(known, deviation)| {
+            let apart_ns = known.abs_diff(trip_ns);
+            let deviation_ns = deviation - deviation / 4 + apart_ns / 4;
+            (known - known / 8 + trip_ns / 8, deviation_ns)
+        });
+        self.trip_ns = smoothed.or(Some((trip_ns, trip_ns / 2)));
         let is_first = !std::mem::replace(&mut self.is_answered, true);
         while self
             .oldest_question_ns()
@@ -102,11 +110,19 @@ impl Direct {
     pub fn note_down(&mut self) {
         self.is_answered = false;
         self.open.clear();
+        self.trip_ns = None;
     }
 
     /// Returns whether the silence of the peer's kernel counts.
     pub fn is_asked(&self, now_ns: u64) -> bool {
         self.is_answered && now_ns < self.asked_at_ns + ASKED_NS
+    }
+
+    /// Returns the time within which an answer is due, in ns: as TCP's timeout without its floor
+    /// (RFC 6298). No daemon's delay is in it.
+    pub fn due_after_ns(&self) -> Option<u64> {
+        self.trip_ns
+            .map(|(trip_ns, deviation_ns)| trip_ns + 4 * deviation_ns)
     }
 
     /// Returns the time of the oldest question without an answer.

@@ -16,17 +16,19 @@
 //!
 //! ```text
 //! s = min(age of the oldest datagram without a report, time since the last ack)
-//! S = max(SUSPECT_NS,     2 r + SUSPECT_NS / 2)      r: smoothed round trip
-//! D = max(DOWN_NS,        2 r + SUSPECT_NS)
-//! M = max(SILENCE_MAX_NS, 6 r)
+//! S = max(SUSPECT_NS,     e + SUSPECT_NS / 2)        e: time within which an answer is due
+//! D = max(DOWN_NS,        e + SUSPECT_NS)
+//! M = max(SILENCE_MAX_NS, 3 e)
+//! e = 2 r            r: smoothed round trip of the daemons
+//!     q + 4 v        q: smoothed round trip of questions to kernels; v: its deviation
 //! Q = QUARANTINE_LOSS
 //! H = READMIT_NS × 2^min(max(f − 1, 0), PATIENCE_MAX)      f: failures
 //! ```
 //!
 //! - *ack*: the peer reported that a datagram of this path arrived. The caller passes it on for a
 //!   path out of use only if the path has been shown to carry full datagrams.
-//! - *overtaken*: another path delivered a datagram that was sent more than 4 ms + max(r − r', 0)
-//!   later. r' is the smoothed round trip of that path.
+//! - *overtaken*: another path delivered a datagram that was sent more than 4 ms + max(e − e₂, 0)/2
+//!   later, or a question more than 2 ms + the same. e₂ is e of that path.
 //! - *healed*: acks have arrived for the time H without a pause of more than `BREAK_NS`. In
 //!   Quarantined, a loss above Q/4 starts the time again.
 //! - *alone*: no other path to the peer is Up or Suspect.
@@ -84,8 +86,8 @@ pub const QUARANTINE_LOSS: f64 = 0.10;
 pub enum Pace {
     /// The daemon sends the data, so reports come every few ms.
     Usual,
-    /// The peer's kernel answers questions, which leave every 2 ms under load. Two may be lost. S
-    /// and D have half of their constants.
+    /// The peer's kernel answers questions, which leave every 2 ms under load. One may be lost. S
+    /// has a third of its constant, and D half.
     Quick,
 }
 
@@ -94,7 +96,7 @@ impl Pace {
     const fn limits_ns(self) -> (u64, u64) {
         match self {
             Self::Usual => (SUSPECT_NS, DOWN_NS),
-            Self::Quick => (SUSPECT_NS / 2, DOWN_NS / 2),
+            Self::Quick => (SUSPECT_NS / 3, DOWN_NS / 2),
         }
     }
 }
@@ -261,21 +263,22 @@ impl Liveness {
         }
     }
 
-    /// Handles silence. `silent_ns` is the age of the oldest datagram without a report, `rtt_ns`
-    /// the smoothed round trip. `overtaken`: another path delivered a datagram that was sent later.
+    /// Handles silence. `silent_ns` is the age of the oldest datagram without a report, and
+    /// `due_ns` the time within which one is due. `overtaken`: another path delivered a datagram
+    /// that was sent later.
     pub fn handle_silence(
         &mut self,
         now_ns: u64,
         silent_ns: u64,
-        rtt_ns: u64,
+        due_ns: u64,
         overtaken: bool,
         pace: Pace,
     ) -> Option<Change> {
         // A path with a long queue acknowledges late but steadily; a dead path stops.
         let silent_ns = silent_ns.min(now_ns.saturating_sub(self.acked_at_ns));
         let (suspect_ns, down_ns) = pace.limits_ns();
-        let suspect_after_ns = suspect_ns.max(2 * rtt_ns + suspect_ns / 2);
-        let down_after_ns = down_ns.max(2 * rtt_ns + suspect_ns);
+        let suspect_after_ns = suspect_ns.max(due_ns + suspect_ns / 2);
+        let down_after_ns = down_ns.max(due_ns + suspect_ns);
         match self.state {
             State::Up if overtaken && silent_ns > suspect_after_ns => {
                 self.change(State::Suspect, Reason::Silent)
@@ -283,7 +286,7 @@ impl Liveness {
             State::Suspect if overtaken && silent_ns > down_after_ns => {
                 self.fail(now_ns, State::Down, Reason::Silent)
             }
-            State::Up | State::Suspect if silent_ns > SILENCE_MAX_NS.max(6 * rtt_ns) => {
+            State::Up | State::Suspect if silent_ns > SILENCE_MAX_NS.max(3 * due_ns) => {
                 self.fail(now_ns, State::Down, Reason::Silent)
             }
             _ => None,

@@ -381,22 +381,25 @@ mod tests {
         program
     }
 
-    /// Returns what the program at a link does with a frame, and the frame afterwards.
+    /// Returns what the program at a link does with a question or an answer, and the frame
+    /// afterwards.
     fn receive(program: &mut Program, from: Mac, payload: &[u8]) -> (u32, Vec<u8>) {
         let ether_type = QUESTION_TYPE.to_be_bytes();
         let frame = [&OWN_ADDRESS, &from, &ether_type[..], payload].concat();
+        run(program, "link_ingress", &frame)
+    }
+
+    /// Returns what a program does with a frame, and the frame afterwards.
+    fn run(program: &mut Program, name: &str, frame: &[u8]) -> (u32, Vec<u8>) {
         let mut out = vec![0; frame.len()];
         let mut programs = program._object.progs_mut();
-        let ingress = programs.find(|program| program.name() == "link_ingress");
+        let found = programs.find(|program| program.name() == name);
         let input = ProgramInput {
-            data_in: Some(&frame),
+            data_in: Some(frame),
             data_out: Some(&mut out),
             ..ProgramInput::default()
         };
-        let output = ingress
-            .unwrap()
-            .test_run(input)
-            .expect("the kernel runs it");
+        let output = found.unwrap().test_run(input).expect("the kernel runs it");
         (output.return_value, out)
     }
 
@@ -469,5 +472,52 @@ mod tests {
             program.answer_of(0, 0).map(|kept| kept.asked_at_ns),
             Some(3)
         );
+    }
+
+    #[test]
+    #[ignore = "needs root, BPF"]
+    fn kumi_egress__path_that_has_not_answered_for_5_ms__is_left() {
+        let mut program = program();
+        let (own, to) = ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+        let mut peer = Peer {
+            links: 0b11,
+            number: 0,
+            daemon_has_bulk: 0,
+            zero: 0,
+            ways: [WAY; LINKS_MAX],
+        };
+        peer.ways[1].from = [2, 0, 0, 0, 0, 88];
+        program.set_peer(to, Some(&peer)).unwrap();
+        let byte_time = 8 << 10; // 1 Gb/s
+        for number in 0..2 {
+            let link = Link {
+                index: 1,
+                byte_time,
+                ..Link::default()
+            };
+            program.set_link(number, &link).unwrap();
+        }
+        let frame = [&to[..], &own, &[8, 0], &[0; 60]].concat();
+        // Returns the link of a frame when the first path answered `ages_ms` ago, and the second.
+        let mut link_after = |ages_ms: [u64; 2]| {
+            std::thread::sleep(std::time::Duration::from_millis(1)); // the frame before has left
+            for (number, age_ms) in (0..).zip(ages_ms) {
+                let path = Path {
+                    byte_time,
+                    latency_ns: 1000,
+                    left_bytes: 0,
+                    left_at_ns: super::super::kernel_ns() - age_ms * 1_000_000,
+                };
+                program.set_path(0, number, &path).unwrap();
+            }
+            let (verdict, frame) = run(&mut program, "kumi_egress", &frame);
+            assert_eq!(verdict, REDIRECTED);
+            u8::from(frame[6..12] == peer.ways[1].from)
+        };
+        assert_eq!(link_after([1, 1]), 0, "the first of equal ones");
+        assert_eq!(link_after([5, 1]), 1);
+        assert_eq!(link_after([3, 1]), 0, "its answer is on the way");
+        assert_eq!(link_after([7, 8]), 0, "both are late: this host was");
+        assert_eq!(link_after([200, 1]), 0, "no daemon asks");
     }
 }

@@ -39,7 +39,9 @@ impl Datapath {
                 };
                 asked.answered_ns = answer.asked_at_ns;
                 let age_ns = kernel_now_ns.saturating_sub(answer.asked_at_ns);
-                core.note_answer(*mac, link, now_ns.saturating_sub(age_ns), now_ns);
+                let trip_ns = answer.arrived_at_ns.saturating_sub(answer.asked_at_ns);
+                let asked = (now_ns.saturating_sub(age_ns), trip_ns);
+                core.note_answer(*mac, link, asked, now_ns);
                 let sent_bytes = self.program.count_of(peer.number, link).sent_bytes;
                 let drain = &mut peer.drains[usize::from(link)];
                 let drained = drain.note(answer, sent_bytes, link_bps(core, link));

@@ -43,12 +43,20 @@ impl Endpoint {
         }
     }
 
-    /// Records that a peer's kernel answered the question of `asked_at_ns` on a link.
-    pub fn note_answer(&mut self, mac: Mac, link: u8, asked_at_ns: u64, now_ns: u64) {
+    /// Records that a peer's kernel answered the question of `asked_at_ns` on a link, and that the
+    /// answer arrived `trip_ns` later.
+    pub fn note_answer(
+        &mut self,
+        mac: Mac,
+        link: u8,
+        (asked_at_ns, trip_ns): (u64, u64),
+        now_ns: u64,
+    ) {
         let mut macs = self.peers.iter().map(|peer| peer.params.mac);
         if let Some(number) = macs.position(|peer| peer == mac) {
             let peer = &mut self.peers[number];
-            self.has_direct_news |= peer.handle_answer(link, asked_at_ns, shared!(self, now_ns));
+            self.has_direct_news |=
+                peer.handle_answer(link, (asked_at_ns, trip_ns), shared!(self, now_ns));
         }
     }
 
@@ -152,7 +160,7 @@ mod tests {
                 for link in peers.iter().flat_map(|peer| &peer.ways).map(|way| way.link) {
                     pair.ends[side].note_question(mac, link, now_ns);
                     if !pair.cut[0][usize::from(link)] && !pair.cut[1][usize::from(link)] {
-                        pair.ends[side].note_answer(mac, link, now_ns, now_ns);
+                        pair.ends[side].note_answer(mac, link, (now_ns, 0), now_ns);
                     }
                 }
             }

@@ -70,17 +70,17 @@ impl Peer {
         now_ns < self.heard_at_ns + HEARD_NS
     }
 
-    /// Handles the answer of the peer's kernel to the question of `asked_at_ns` on a path. A path
-    /// that is out of use stays so until the peer's daemon answers. Returns whether it is the first
-    /// answer since then.
+    /// Handles the answer of the peer's kernel to the question of `asked_at_ns`, `trip_ns` later. A
+    /// path that is out of use stays so until the peer's daemon answers. Returns whether it is the
+    /// first answer since then.
     pub(crate) fn handle_answer(
         &mut self,
         link: u8,
-        asked_at_ns: u64,
+        (asked_at_ns, trip_ns): (u64, u64),
         shared: &mut Shared<'_>,
     ) -> bool {
         let path = &mut self.paths[usize::from(link)];
-        let is_first = path.direct.note_answer(asked_at_ns);
+        let is_first = path.direct.note_answer(asked_at_ns, trip_ns);
         path.newest_acked_sent_ns = path.newest_acked_sent_ns.max(asked_at_ns);
         if path.is_settled() {
             if let Some(change) = path.liveness.handle_ack(shared.now_ns, false) {

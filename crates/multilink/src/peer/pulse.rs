@@ -2,6 +2,7 @@
 
 use super::{Links, Peer, Shared};
 use crate::liveness::{Pace, State};
+use crate::path::Path;
 use crate::wire::{CONTROL_HEADER_BYTES, ControlKind};
 
 /// Interval of pings on a path in use that carries nothing, in ns. A new path is pinged twice as
@@ -26,7 +27,7 @@ const QUARANTINE_PING_NS: u64 = 10_000_000;
 /// trip fit into the least hold of 5 ms: the repair is in time even if one ping is lost.
 const TAIL_NS: u64 = 2_000_000;
 /// Interval of the checks for silence, in ns.
-const CHECK_NS: u64 = 2_000_000;
+const CHECK_NS: u64 = 1_000_000;
 /// Time by which another path must have delivered a later datagram to overtake this one, beyond the
 /// difference of both delays, in ns.
 const OVERTAKE_NS: u64 = 4_000_000;
@@ -104,7 +105,8 @@ impl Peer {
             return;
         }
         // Where the kernels answer, a daemon that does not run is no reason to leave the path.
-        let (open_ns, pace, overtake_ns) = match path.direct.is_asked(shared.now_ns) {
+        let is_asked = path.direct.is_asked(shared.now_ns);
+        let (open_ns, pace, overtake_ns) = match is_asked {
             true => {
                 let open_ns = path.direct.oldest_question_ns();
                 (open_ns, Pace::Quick, OVERTAKE_NS / 2)
@@ -115,17 +117,22 @@ impl Peer {
                 (open_ns, Pace::Usual, OVERTAKE_NS)
             }
         };
-        let (Some(sent_at_ns), rtt_ns) = (open_ns, path.rtt.smoothed_ns()) else {
+        // The daemons' delays are in their round trips, and not in those of the kernels.
+        let due_after_ns = |path: &Path| {
+            let due_ns = path.direct.due_after_ns().filter(|_| is_asked);
+            due_ns.unwrap_or(2 * path.rtt.smoothed_ns())
+        };
+        let (Some(sent_at_ns), due_ns) = (open_ns, due_after_ns(path)) else {
             return;
         };
         let overtaken = self.paths.iter().enumerate().any(|(index, path)| {
-            let slower_ns = rtt_ns.saturating_sub(path.rtt.smoothed_ns());
+            let slower_ns = due_ns.saturating_sub(due_after_ns(path)) / 2;
             index != usize::from(link)
                 && path.newest_acked_sent_ns > sent_at_ns + overtake_ns + slower_ns
         });
         let silent_ns = shared.now_ns.saturating_sub(sent_at_ns);
         let liveness = &mut self.paths[usize::from(link)].liveness;
-        let change = liveness.handle_silence(shared.now_ns, silent_ns, rtt_ns, overtaken, pace);
+        let change = liveness.handle_silence(shared.now_ns, silent_ns, due_ns, overtaken, pace);
         if let Some(change) = change {
             self.apply(link, change, shared);
         }
