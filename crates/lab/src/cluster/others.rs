@@ -80,7 +80,8 @@ fn outsiders(networks: &HashSet<PathBuf>) -> HashMap<Identity, u64> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        if own.contains(&pid) || network(pid).is_some_and(|network| networks.contains(&network)) {
+        // A process that has ended has no network any more, and may have been one of the lab.
+        if own.contains(&pid) || networks.contains(&network(pid)?) {
             return None;
         }
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
@@ -112,6 +113,29 @@ mod tests {
     fn times__process_name_with_spaces_and_parentheses__are_parsed_correctly() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 9 0 0 0 30 12 0 0 20 0 1 0 555 1 1";
         assert_eq!(times(stat), Some((1, 555, 42)));
+    }
+
+    #[test]
+    fn outsiders__process_that_has_ended_and_was_not_reaped__is_none() {
+        // `sleep` does not wait for the child that the shell before it began.
+        let script = "sh -c 'true & exec sleep 20' >/dev/null 2>&1 & echo $!";
+        let output = Command::new("sh").args(["-c", script]).output().unwrap();
+        let parent = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let ended = loop {
+            let child = fs::read_to_string(&children).unwrap_or_default();
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+            if stat.is_ok_and(|stat| stat.contains(") Z ")) {
+                break child.trim().parse::<u32>().unwrap();
+            }
+            assert!(Instant::now() < deadline, "`{child}` does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let found = outsiders(&HashSet::new());
+        assert!(found.keys().all(|(pid, _)| *pid != ended));
+        let parent = nix::unistd::Pid::from_raw(parent.parse().unwrap());
+        nix::sys::signal::kill(parent, Signal::SIGKILL).unwrap();
     }
 
     #[test]
