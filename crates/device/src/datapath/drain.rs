@@ -41,8 +41,8 @@ const RATE_BYTES: u64 = 16_384;
 const WAITING_LEAST: u32 = 6;
 /// Rates after which a path may be tried: those of a stream, of 50 ms.
 const RATES_ENOUGH: usize = 12;
-/// Share of its link's rate that a path must show to be beyond doubt: less than TCP's share of the
-/// frames' bytes.
+/// Share of its link's rate from which a path needs no trial. Chosen by judgement: a full link
+/// shows its rate within a few percent, and the fast one of the log's unlike links showed 0.55.
 const SHARE_ENOUGH: f64 = 0.85;
 /// Time for which the rate of a trial counts, in ns.
 const TRIED_NS: u64 = 40_000_000_000;
