@@ -82,12 +82,8 @@ struct kumi_path {
 	/* Bytes sent that had left the path at `left_at_ns`: arrived or lost. */
 	__u64 left_bytes;
 	__u64 left_at_ns;
-};
-
-/* What the programs know of a TCP stream, by socket. */
-struct kumi_stream {
-	/* Time until which it is a long one, in ns of CLOCK_MONOTONIC. */
-	__u64 bulk_until_ns;
+	/* Time of a question without an answer when the daemon looked last; 0 for none. */
+	__u64 asked_at_ns;
 };
 
 /* Bytes on a path, as on the wire. */

@@ -20,29 +20,25 @@
 
 #include "../crypto/siphash.h"
 #include "intf.h"
+#include "stream.h"
 
 #define MACS_BYTES 12
 /* skb->pkt_type of a frame that is for another host: PACKET_OTHERHOST of linux/if_packet.h. */
 #define FOR_ANOTHER_HOST 3
 /* Bytes of a frame on the wire that are not in memory: preamble, check sequence and gap. */
 #define WIRE_BYTES 24
-/* Bytes of headers of a segment that is not understood: Ethernet, IPv4 and TCP with timestamps. */
-#define SEGMENT_BYTES 66
-#define ETHERNET_BYTES 14
-#define IPV6_BYTES 40
-#define UDP_BYTES 8
-#define PROTOCOL_TCP 6
-/* Segments on the way with which a stream is a long one: more than one burst of 64 KB. */
-#define BULK_SEGMENTS 44
-/* Time for which it then stays one, in ns. Chosen by judgement. */
-#define BULK_NS 100000000ULL
 /*
- * Times without an answer, in ns, between which a path that has bytes to confirm counts as late.
- * Under load, a question leaves each 2 ms, and an answer takes up to 2. After the longer time the
- * daemon does not ask: it was killed.
+ * Times, in ns, between which a question without an answer shows that its path is behind. An answer
+ * may be late by the shorter one, since the peer has other work. After the longer one the daemon
+ * does not ask any more: it was killed. Both by judgement.
  */
-#define LATE_NS 4000000ULL
+#define LATE_NS 1000000ULL
 #define UNASKED_NS 100000000ULL
+/*
+ * Time, in ns, by which the path that carried bytes before counts as behind for their repair, until
+ * it answers a later question. If it was cut, the daemon notices within this time.
+ */
+#define LOST_NS 4000000ULL
 /* Parts of a value of `frames`. */
 #define TURN_SHIFT 32
 #define FRAMES_MASK 0xffffffffULL
@@ -115,13 +111,6 @@ struct {
 	__type(value, struct kumi_device);
 } device SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct kumi_stream);
-} streams SEC(".maps");
-
 static __always_inline int is_other(const __u8 *mac, const __u8 *than)
 {
 	int difference = 0;
@@ -134,31 +123,6 @@ static __always_inline int is_other(const __u8 *mac, const __u8 *than)
 static __always_inline __u32 segments_of(struct __sk_buff *skb)
 {
 	return skb->gso_segs ? skb->gso_segs : 1;
-}
-
-/* Returns the bytes of headers of a burst's segments. */
-static __always_inline __u32 headers_of(struct __sk_buff *skb)
-{
-	__u8 first, protocol, offset;
-	__u32 transport;
-
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &first, 1) ||
-		    bpf_skb_load_bytes(skb, ETHERNET_BYTES + 9, &protocol, 1))
-			return SEGMENT_BYTES;
-		transport = ETHERNET_BYTES + (first & 15) * 4;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES + 6, &protocol, 1))
-			return SEGMENT_BYTES;
-		transport = ETHERNET_BYTES + IPV6_BYTES;
-	} else {
-		return SEGMENT_BYTES;
-	}
-	if (protocol != PROTOCOL_TCP)
-		return transport + UDP_BYTES;
-	if (bpf_skb_load_bytes(skb, transport + 12, &offset, 1))
-		return SEGMENT_BYTES;
-	return transport + (offset >> 4) * 4;
 }
 
 /*
@@ -195,17 +159,26 @@ static __always_inline __u64 time_of(__u64 bytes, __u64 byte_time)
 }
 
 /*
- * Returns the time at which the path has carried all that was sent on it, as far as it is known.
- * A path that is late is behind by the time since its last answer: after a cut, its bytes would
- * seem to have left before the daemon knows.
+ * Returns for how long a question has waited for its answer on a path, beyond what is usual. What
+ * was sent before it has waited as long. After a cut, it would seem to have left before the daemon
+ * knows.
  */
-static __always_inline __u64 path_free_at(const struct kumi_path *path, const struct kumi_count *count,
-					  __u64 now)
+static __always_inline __u64 overdue(const struct kumi_path *path, __u32 key, __u64 now)
 {
-	__u64 sent = count->sent_bytes, left = path->left_bytes, age = now - path->left_at_ns;
+	__u64 asked_at = path->asked_at_ns, age = now - asked_at;
+	struct kumi_answer *last;
 
-	if (sent > left && age > LATE_NS && age < UNASKED_NS)
-		return now + age;
+	if (!asked_at || age < 2 * path->latency_ns + LATE_NS || age > UNASKED_NS)
+		return 0;
+	last = bpf_map_lookup_elem(&answers, &key);
+	return last && last->asked_at_ns >= asked_at ? 0 : age;
+}
+
+/* Returns the time at which the path has carried all that was sent on it, as far as it is known. */
+static __always_inline __u64 path_free_at(const struct kumi_path *path, const struct kumi_count *count)
+{
+	__u64 sent = count->sent_bytes, left = path->left_bytes;
+
 	return path->left_at_ns + time_of(sent > left ? sent - left : 0, path->byte_time);
 }
 
@@ -218,9 +191,10 @@ static __always_inline __u64 path_free_at(const struct kumi_path *path, const st
  * from what the peer received. So a rate that is wrong, and traffic of others, show in it.
  *
  * A link is better than another only if the frame arrives earlier by half of its own time. Among
- * equal ones it is that in turn after `first`.
+ * equal ones it is that in turn after `first`. The link `lost_on` counts as behind.
  */
-static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64 now, __u32 first)
+static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64 now, __u32 first,
+				      __u32 lost_on)
 {
 	__u64 best_ns = ~0ULL;
 	__u32 best = KUMI_LINKS_MAX, left = peer->links;
@@ -232,7 +206,7 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64
 		struct kumi_link *link;
 		struct kumi_load *load;
 		struct kumi_path *path;
-		__u64 at_ns, free_at_ns, own_ns;
+		__u64 at_ns, free_at_ns, behind_ns, own_ns;
 
 		if (!(left >> number & 1))
 			continue;
@@ -244,9 +218,14 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64
 		if (!link || !load || !path || !count || !link->index)
 			continue;
 		at_ns = load->free_at_ns > now ? load->free_at_ns : now;
-		free_at_ns = path_free_at(path, count, now);
+		free_at_ns = path_free_at(path, count);
 		if (free_at_ns > at_ns)
 			at_ns = free_at_ns;
+		behind_ns = overdue(path, peer->number * KUMI_LINKS_MAX + number, now);
+		if (number == lost_on && behind_ns < LOST_NS)
+			behind_ns = LOST_NS;
+		if (now + behind_ns > at_ns)
+			at_ns = now + behind_ns;
 		own_ns = time_of(bytes, path->byte_time);
 		at_ns += own_ns + path->latency_ns;
 		if (at_ns + own_ns / 2 < best_ns) {
@@ -260,31 +239,21 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64
 }
 
 /*
- * Returns whether a frame belongs to a long TCP stream of this host. Frames of machines behind the
- * device have no socket here, so theirs never do.
+ * Returns the link that carried a repair's bytes before, unless it has shown since that it works.
+ * Where a link was cut, TCP notices the loss before the daemon does. A repair on the same link is
+ * lost as well, and a stream all of whose bytes are lost waits for TCP's timeout.
  */
-static __always_inline int is_bulk(struct __sk_buff *skb, __u64 now)
+static __always_inline __u32 lost_on(const struct kumi_peer *peer, const struct part *part)
 {
-	struct kumi_stream *stream;
-	struct bpf_tcp_sock *tcp;
-	struct bpf_sock *sk = skb->sk;
-	int is_long;
+	const struct burst *burst = part->is_repair ? sent_before(part) : 0;
+	struct kumi_answer *last;
+	__u32 key;
 
-	if (!sk)
-		return 0;
-	sk = bpf_sk_fullsock(sk);
-	if (!sk)
-		return 0;
-	tcp = bpf_tcp_sock(sk);
-	if (!tcp)
-		return 0;
-	is_long = tcp->packets_out > BULK_SEGMENTS;
-	stream = bpf_sk_storage_get(&streams, sk, 0, is_long ? BPF_SK_STORAGE_GET_F_CREATE : 0);
-	if (!stream)
-		return 0;
-	if (is_long)
-		stream->bulk_until_ns = now + BULK_NS;
-	return now < stream->bulk_until_ns;
+	if (!burst)
+		return KUMI_LINKS_MAX;
+	key = peer->number * KUMI_LINKS_MAX + burst->link;
+	last = bpf_map_lookup_elem(&answers, &key);
+	return last && last->asked_at_ns > burst->sent_at_ns ? KUMI_LINKS_MAX : burst->link;
 }
 
 SEC("tc")
@@ -298,6 +267,7 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_load *load;
 	struct kumi_count *count;
 	struct kumi_way way;
+	struct part part;
 	__u64 now, bytes, free_at, *uses;
 	__u32 number, at, zero = 0;
 
@@ -310,14 +280,16 @@ int kumi_egress(struct __sk_buff *skb)
 	if (!peer || !own || is_other(macs.from, own->mac))
 		return TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
-	if (peer->daemon_has_bulk && is_bulk(skb, now))
+	part = part_of(skb, now);
+	if (peer->daemon_has_bulk && part.stream && now < part.stream->bulk_until_ns)
 		return TC_ACT_UNSPEC;
 	bytes = wire_bytes(skb);
 	uses = bpf_map_lookup_elem(&frames, &peer->number);
 	if (!uses)
 		return TC_ACT_UNSPEC;
 	/* Bursts take turns. Single frames take the first link, so short messages stay on one. */
-	number = earliest(peer, bytes, now, segments_of(skb) > 1 ? *uses >> TURN_SHIFT : 0);
+	number = earliest(peer, bytes, now, segments_of(skb) > 1 ? *uses >> TURN_SHIFT : 0,
+			  part.stream ? lost_on(peer, &part) : KUMI_LINKS_MAX);
 	link = bpf_map_lookup_elem(&links, &number);
 	load = bpf_map_lookup_elem(&loads, &number);
 	if (number >= KUMI_LINKS_MAX || !link || !load)
@@ -335,6 +307,8 @@ int kumi_egress(struct __sk_buff *skb)
 	asm volatile("" : "+r"(at));
 	if (at >= KUMI_LINKS_MAX)
 		return TC_ACT_SHOT;
+	if (part.stream)
+		remember(&part, at, now);
 	way = peer->ways[at];
 	if (bpf_skb_store_bytes(skb, 0, &way, MACS_BYTES, 0))
 		return TC_ACT_SHOT;

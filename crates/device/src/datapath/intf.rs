@@ -92,6 +92,8 @@ pub struct Path {
     pub left_bytes: u64,
     /// Time at which they had, in the kernel's time, in ns.
     pub left_at_ns: u64,
+    /// Time of a question without an answer, in ns; 0 for none.
+    pub asked_at_ns: u64,
 }
 
 /// `struct kumi_count`.

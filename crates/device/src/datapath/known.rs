@@ -2,7 +2,7 @@
 
 use super::bulk;
 use super::drain::Drain;
-use super::intf::{Peer, Way};
+use super::intf::{Path, Peer, Way};
 use super::trials::Trials;
 use kumi_multilink::endpoint::direct::{self, DirectPeer};
 use kumi_multilink::wire::LINKS_MAX;
@@ -18,6 +18,8 @@ pub struct Asked {
     pub last_ns: u64,
     /// Time of the last question that was answered.
     pub answered_ns: u64,
+    /// The path as the programs know it.
+    pub path: Path,
 }
 
 /// Iterates over the ways of a peer that are up.

@@ -40,19 +40,23 @@ impl Datapath {
                 asked.answered_ns = answer.asked_at_ns;
                 let age_ns = kernel_now_ns.saturating_sub(answer.asked_at_ns);
                 let trip_ns = answer.arrived_at_ns.saturating_sub(answer.asked_at_ns);
-                let asked = (now_ns.saturating_sub(age_ns), trip_ns);
-                core.note_answer(*mac, link, asked, now_ns);
+                let timed = (now_ns.saturating_sub(age_ns), trip_ns);
+                core.note_answer(*mac, link, timed, now_ns);
                 let sent_bytes = self.program.count_of(peer.number, link).sent_bytes;
                 let drain = &mut peer.drains[usize::from(link)];
                 let drained = drain.note(answer, sent_bytes, link_bps(core, link));
                 peer.rates_bps[usize::from(link)] = drained.rate_bps;
-                let path = Path {
+                // Of several questions that wait, the last one is known.
+                let is_open = asked.last_ns > asked.answered_ns;
+                asked.path = Path {
                     byte_time: byte_time(drained.rate_bps),
                     latency_ns: drained.travel_ns,
                     left_bytes: drained.left_bytes,
                     left_at_ns: drained.at_ns,
+                    asked_at_ns: if is_open { asked.last_ns } else { 0 },
                 };
-                outcome = outcome.and(self.program.set_path(peer.number, link, &path));
+                let set = self.program.set_path(peer.number, link, &asked.path);
+                outcome = outcome.and(set);
             }
         }
         self.note_failure(outcome);
@@ -68,6 +72,7 @@ impl Datapath {
         let paths: usize = used.map(|peer| ways(peer).count()).sum();
         let used_ns = ASK_NS.max(ASK_EACH_NS * paths as u64);
         self.ask_at_ns = now_ns + ASK_IDLE_NS;
+        let mut outcome = Ok(());
         for (mac, peer) in &mut self.peers {
             let interval_ns = match now_ns < peer.used_until_ns {
                 true => used_ns,
@@ -87,12 +92,19 @@ impl Datapath {
                     let _ = self
                         .questions
                         .send(index, QUESTION_TYPE, &frame(way, &question));
-                    peer.asked[usize::from(link)].last_ns = at_ns;
+                    let asked = &mut peer.asked[usize::from(link)];
+                    asked.last_ns = at_ns;
+                    if asked.path.asked_at_ns == 0 && asked.path.byte_time > 0 {
+                        asked.path.asked_at_ns = at_ns;
+                        let set = self.program.set_path(peer.number, link, &asked.path);
+                        outcome = outcome.and(set);
+                    }
                     core.note_question(*mac, link, now_ns);
                 }
             }
             self.ask_at_ns = self.ask_at_ns.min(peer.asked_at_ns + interval_ns);
         }
+        self.note_failure(outcome);
     }
 }
 

@@ -1,0 +1,269 @@
+use super::super::intf::{QUESTION_TYPE, Question, Way};
+use super::*;
+use kumi_multilink::wire::QuestionKey;
+use libbpf_rs::ProgramInput;
+
+/// Verdicts of `linux/pkt_cls.h`.
+const PASSED_ON: u32 = u32::MAX;
+const DROPPED: u32 = 2;
+const REDIRECTED: u32 = 7;
+
+const OWN_KEY: QuestionKey = [1; 16];
+const THEIR_KEY: QuestionKey = [2; 16];
+const ALIAS: Mac = [2, 0, 0, 0, 0, 9];
+/// Address of the loopback interface, at which the kernel runs the program.
+const OWN_ADDRESS: Mac = [0; 6];
+const WAY: Way = Way {
+    to: [2, 0, 0, 0, 0, 7],
+    from: [2, 0, 0, 0, 0, 8],
+};
+
+/// Returns programs that know one peer.
+fn program() -> Program {
+    let mac = [2, 0, 0, 0, 0, 1];
+    let device = Device {
+        index: 1,
+        mac: [2, 0, 0, 0, 0, 2],
+        zero: 0,
+    };
+    let program = Program::load(device, None).expect("the kernel takes the programs");
+    let link = Link {
+        index: 1,
+        key: OWN_KEY,
+        ..Link::default()
+    };
+    program.set_link(0, &link).unwrap();
+    let sender = Sender {
+        link: 0,
+        number: 0,
+        mac,
+        zero: 0,
+        key: THEIR_KEY,
+    };
+    program.set_sender(ALIAS, Some(&sender)).unwrap();
+    let peer = Peer {
+        links: 1,
+        number: 0,
+        daemon_has_bulk: 0,
+        zero: 0,
+        ways: [WAY; LINKS_MAX],
+    };
+    program.set_peer(mac, Some(&peer)).unwrap();
+    program
+}
+
+/// Returns what the program at a link does with a question or an answer, and the frame
+/// afterwards.
+fn receive(program: &mut Program, from: Mac, payload: &[u8]) -> (u32, Vec<u8>) {
+    let ether_type = QUESTION_TYPE.to_be_bytes();
+    let frame = [&OWN_ADDRESS, &from, &ether_type[..], payload].concat();
+    run(program, "link_ingress", &frame)
+}
+
+/// Returns what a program does with a frame, and the frame afterwards.
+fn run(program: &mut Program, name: &str, frame: &[u8]) -> (u32, Vec<u8>) {
+    let mut out = vec![0; frame.len()];
+    let mut programs = program._object.progs_mut();
+    let found = programs.find(|program| program.name() == name);
+    let input = ProgramInput {
+        data_in: Some(frame),
+        data_out: Some(&mut out),
+        ..ProgramInput::default()
+    };
+    let output = found.unwrap().test_run(input).expect("the kernel runs it");
+    (output.return_value, out)
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn link_ingress__question_of_a_peer__is_answered_with_a_tag_by_its_key() {
+    let mut program = program();
+    let question = Question::new(3, 4, &THEIR_KEY);
+    let (verdict, frame) = receive(&mut program, ALIAS, question.as_bytes());
+    assert_eq!(verdict, REDIRECTED);
+    assert_eq!(frame[..12], *WAY.as_bytes());
+    // kind, times and bytes of the question, bytes received
+    assert_eq!(
+        (frame[14], &frame[22..38]),
+        (2, &question.as_bytes()[8..24])
+    );
+    assert_eq!(frame[38..46], [0; 8]);
+    let tag = super::super::intf::tag(&frame[14..54], &THEIR_KEY);
+    assert_eq!(frame[54..], tag);
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn link_ingress__question_that_no_peer_made__is_dropped() {
+    let mut program = program();
+    let question = Question::new(3, 4, &THEIR_KEY);
+    for bit in 0..question.as_bytes().len() * 8 {
+        let mut forged = question.as_bytes().to_vec();
+        forged[bit / 8] ^= 1 << (bit % 8);
+        let (verdict, _) = receive(&mut program, ALIAS, &forged);
+        assert_eq!(verdict, DROPPED, "bit {bit}");
+    }
+    for key in [OWN_KEY, QuestionKey::default()] {
+        let forged = Question::new(3, 4, &key);
+        let (verdict, _) = receive(&mut program, ALIAS, forged.as_bytes());
+        assert_eq!(verdict, DROPPED);
+    }
+    let short = &question.as_bytes()[..40];
+    assert_eq!(receive(&mut program, ALIAS, short).0, DROPPED);
+    let unknown = [2, 0, 0, 0, 0, 10];
+    let (verdict, frame) = receive(&mut program, unknown, question.as_bytes());
+    assert_eq!(verdict, PASSED_ON, "it is a frame of the link");
+    assert_eq!(frame[14..], *question.as_bytes());
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn link_ingress__answer__is_kept_if_its_tag_is_by_the_own_key() {
+    let mut program = program();
+    for (key, is_kept) in [
+        (THEIR_KEY, false),
+        (QuestionKey::default(), false),
+        (OWN_KEY, true),
+    ] {
+        let mut answer = Question::new(3, 4, &key).as_bytes()[..40].to_vec();
+        answer[0] = 2;
+        answer.extend(super::super::intf::tag(&answer, &key));
+        assert_eq!(receive(&mut program, ALIAS, &answer).0, DROPPED);
+        let kept = program.answer_of(0, 0);
+        assert_eq!(kept.is_some(), is_kept);
+        assert_eq!(kept.map_or(3, |kept| kept.asked_at_ns), 3);
+    }
+    // Not even by a link that is not in use yet, whose key is 0.
+    program.set_link(0, &Link::default()).unwrap();
+    let mut answer = Question::new(5, 6, &QuestionKey::default()).as_bytes()[..40].to_vec();
+    answer[0] = 2;
+    answer.extend(super::super::intf::tag(&answer, &QuestionKey::default()));
+    receive(&mut program, ALIAS, &answer);
+    assert_eq!(
+        program.answer_of(0, 0).map(|kept| kept.asked_at_ns),
+        Some(3)
+    );
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn kumi_egress__path_with_an_overdue_answer__is_left() {
+    let mut program = program();
+    let (own, to) = ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+    let mut peer = Peer {
+        links: 0b11,
+        number: 0,
+        daemon_has_bulk: 0,
+        zero: 0,
+        ways: [WAY; LINKS_MAX],
+    };
+    peer.ways[1].from = [2, 0, 0, 0, 0, 88];
+    program.set_peer(to, Some(&peer)).unwrap();
+    let byte_time = 8 << 10; // 1 Gb/s
+    for number in 0..2 {
+        let link = Link {
+            index: 1,
+            byte_time,
+            key: OWN_KEY,
+            ..Link::default()
+        };
+        program.set_link(number, &link).unwrap();
+    }
+    let frame = [&to[..], &own, &[8, 0], &[0; 60]].concat();
+    // Returns the link of a frame after questions of these times.
+    let link_after = |program: &mut Program, asked_at_ns: [u64; 2]| {
+        std::thread::sleep(std::time::Duration::from_millis(1)); // the frame before has left
+        for (number, asked_at_ns) in (0..).zip(asked_at_ns) {
+            let path = Path {
+                byte_time,
+                latency_ns: 1000,
+                asked_at_ns,
+                ..Path::default()
+            };
+            program.set_path(0, number, &path).unwrap();
+        }
+        let (verdict, frame) = run(program, "kumi_egress", &frame);
+        assert_eq!(verdict, REDIRECTED);
+        u8::from(frame[6..12] == peer.ways[1].from)
+    };
+    let ago = |ms: u64| super::super::kernel_ns() - ms * 1_000_000;
+    assert_eq!(
+        link_after(&mut program, [0, 0]),
+        0,
+        "the first of equal ones"
+    );
+    assert_eq!(link_after(&mut program, [ago(3), ago(0)]), 1);
+    assert_eq!(
+        link_after(&mut program, [ago(7), ago(9)]),
+        0,
+        "the peer is late"
+    );
+    assert_eq!(link_after(&mut program, [ago(200), 0]), 0, "no daemon asks");
+    let asked_at_ns = ago(3);
+    let mut answer = Question::new(asked_at_ns, 0, &OWN_KEY).as_bytes()[..40].to_vec();
+    answer[0] = 2;
+    answer.extend(super::super::intf::tag(&answer, &OWN_KEY));
+    receive(&mut program, ALIAS, &answer);
+    let link = link_after(&mut program, [asked_at_ns, ago(0)]);
+    assert_eq!(
+        link, 0,
+        "the answer is there, and the daemon has not read it"
+    );
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn kumi_egress__repair__takes_another_path_than_the_bytes_that_it_repairs() {
+    // A thread of its own, since it leaves its network namespace.
+    let sent = std::thread::spawn(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        for name in ["kumi0", "link0", "link1"] {
+            let end = format!("{name}-end");
+            ip(&format!("link add {name} type veth peer name {end}"));
+            for name in [name, &end] {
+                // IPv6 would send packets by itself.
+                ip(&format!("link set {name} up addrgenmode none"));
+            }
+        }
+        ip("link set kumi0 address 02:00:00:00:00:02");
+        ip("address add 10.0.0.2/24 dev kumi0");
+        ip("neighbour add 10.0.0.1 lladdr 02:00:00:00:00:01 dev kumi0");
+        let program = program();
+        let index = |name| nix::net::if_::if_nametoindex(name).unwrap();
+        let peer = Peer {
+            links: 0b11,
+            number: 0,
+            daemon_has_bulk: 0,
+            zero: 0,
+            ways: [WAY; LINKS_MAX],
+        };
+        program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
+        for (number, name) in [(0, "link0"), (1, "link1")] {
+            let link = Link {
+                index: index(name),
+                ..Link::default()
+            };
+            program.set_link(number, &link).unwrap();
+        }
+        program.attach_device("kumi0", index("kumi0")).unwrap();
+        // The first SYN has no answer, and is repeated after 1 s (RFC 6298).
+        let to = std::net::SocketAddr::from(([10, 0, 0, 1], 9));
+        let limit = std::time::Duration::from_millis(1500);
+        std::net::TcpStream::connect_timeout(&to, limit).expect_err("nobody is there");
+        ["link0", "link1"].map(|name| {
+            let shown = ip(&format!("-json -statistics link show {name}"));
+            let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+            shown[0]["stats64"]["tx"]["packets"].as_u64()
+        })
+    });
+    assert_eq!(sent.join().unwrap(), [Some(1), Some(1)]);
+}
+
+/// Runs `ip` and returns its output.
+fn ip(line: &str) -> Vec<u8> {
+    let mut command = std::process::Command::new("ip");
+    let output = command.args(line.split(' ')).output().expect("ip runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {line}: {error}");
+    output.stdout
+}
