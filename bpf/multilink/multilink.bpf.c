@@ -174,12 +174,17 @@ static __always_inline __u64 overdue(const struct kumi_path *path, __u32 key, __
 	return last && last->asked_at_ns >= asked_at ? 0 : age;
 }
 
-/* Returns the time at which the path has carried all that was sent on it, as far as it is known. */
+/*
+ * Returns the time at which the path has carried all that was sent on it, as far as it is known.
+ * Bytes that were sent after an idle time could not leave before.
+ */
 static __always_inline __u64 path_free_at(const struct kumi_path *path, const struct kumi_count *count)
 {
-	__u64 sent = count->sent_bytes, left = path->left_bytes;
+	__u64 sent = count->sent_bytes, left = path->left_bytes, start = count->start_bytes;
+	__u64 by_answer = path->left_at_ns + time_of(sent > left ? sent - left : 0, path->byte_time);
+	__u64 by_start = count->start_at_ns + time_of(sent - start, path->byte_time);
 
-	return path->left_at_ns + time_of(sent > left ? sent - left : 0, path->byte_time);
+	return start >= left && by_start > by_answer ? by_start : by_answer;
 }
 
 /*
@@ -266,6 +271,7 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_link *link;
 	struct kumi_load *load;
 	struct kumi_count *count;
+	struct kumi_path *path;
 	struct kumi_way way;
 	struct part part;
 	__u64 now, bytes, free_at, *uses;
@@ -299,8 +305,14 @@ int kumi_egress(struct __sk_buff *skb)
 	__sync_val_compare_and_swap(&load->free_at_ns, free_at,
 				    (free_at > now ? free_at : now) + time_of(bytes, link->byte_time));
 	count = count_of(peer->number, number);
-	if (count)
-		__sync_fetch_and_add(&count->sent_bytes, bytes);
+	path = path_of(peer, number);
+	if (!count || !path)
+		return TC_ACT_UNSPEC;
+	if (path_free_at(path, count) <= now) {
+		count->start_bytes = count->sent_bytes;
+		count->start_at_ns = now;
+	}
+	__sync_fetch_and_add(&count->sent_bytes, bytes);
 	*uses = (__u64)(number + 1) << TURN_SHIFT | ((*uses + 1) & FRAMES_MASK);
 	at = number;
 	/* The verifier does not follow the copy of `number` whose address the helpers take. */

@@ -104,6 +104,10 @@ pub struct Count {
     pub sent_bytes: u64,
     /// Bytes received, as on the wire.
     pub received_bytes: u64,
+    /// Bytes sent before the path was given bytes while it had none.
+    pub start_bytes: u64,
+    /// Time of that, in ns.
+    pub start_at_ns: u64,
 }
 
 /// `struct kumi_question`, with its numbers in network order.

@@ -145,11 +145,11 @@ fn link_ingress__answer__is_kept_if_its_tag_is_by_the_own_key() {
     );
 }
 
-#[test]
-#[ignore = "needs root, BPF"]
-fn kumi_egress__path_with_an_overdue_answer__is_left() {
-    let mut program = program();
-    let (own, to) = ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+/// Time of a byte at 1 Gb/s, in 1/1024 ns.
+const GIGABIT_BYTE_TIME: u64 = 8 << 10;
+
+/// Adds a second way to the peer of [`program`]. Returns the peer.
+fn add_way(program: &Program) -> Peer {
     let mut peer = Peer {
         links: 0b11,
         number: 0,
@@ -158,46 +158,53 @@ fn kumi_egress__path_with_an_overdue_answer__is_left() {
         ways: [WAY; LINKS_MAX],
     };
     peer.ways[1].from = [2, 0, 0, 0, 0, 88];
-    program.set_peer(to, Some(&peer)).unwrap();
-    let byte_time = 8 << 10; // 1 Gb/s
+    program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
     for number in 0..2 {
         let link = Link {
             index: 1,
-            byte_time,
+            byte_time: GIGABIT_BYTE_TIME,
             key: OWN_KEY,
             ..Link::default()
         };
         program.set_link(number, &link).unwrap();
     }
+    peer
+}
+
+/// Sends a frame of 74 bytes to the peer. Returns its link.
+fn send(program: &mut Program, peer: &Peer) -> u8 {
+    let (own, to) = ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
     let frame = [&to[..], &own, &[8, 0], &[0; 60]].concat();
+    let (verdict, frame) = run(program, "kumi_egress", &frame);
+    assert_eq!(verdict, REDIRECTED);
+    u8::from(frame[6..12] == peer.ways[1].from)
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn kumi_egress__path_with_an_overdue_answer__is_left() {
+    let mut program = program();
+    let peer = add_way(&program);
     // Returns the link of a frame after questions of these times.
     let link_after = |program: &mut Program, asked_at_ns: [u64; 2]| {
         std::thread::sleep(std::time::Duration::from_millis(1)); // the frame before has left
         for (number, asked_at_ns) in (0..).zip(asked_at_ns) {
             let path = Path {
-                byte_time,
+                byte_time: GIGABIT_BYTE_TIME,
                 latency_ns: 1000,
                 asked_at_ns,
                 ..Path::default()
             };
             program.set_path(0, number, &path).unwrap();
         }
-        let (verdict, frame) = run(program, "kumi_egress", &frame);
-        assert_eq!(verdict, REDIRECTED);
-        u8::from(frame[6..12] == peer.ways[1].from)
+        send(program, &peer)
     };
     let ago = |ms: u64| super::super::kernel_ns() - ms * 1_000_000;
-    assert_eq!(
-        link_after(&mut program, [0, 0]),
-        0,
-        "the first of equal ones"
-    );
+    let link = link_after(&mut program, [0, 0]);
+    assert_eq!(link, 0, "the first of equal ones");
     assert_eq!(link_after(&mut program, [ago(3), ago(0)]), 1);
-    assert_eq!(
-        link_after(&mut program, [ago(7), ago(9)]),
-        0,
-        "the peer is late"
-    );
+    let link = link_after(&mut program, [ago(7), ago(9)]);
+    assert_eq!(link, 0, "the peer is late");
     assert_eq!(link_after(&mut program, [ago(200), 0]), 0, "no daemon asks");
     let asked_at_ns = ago(3);
     let mut answer = Question::new(asked_at_ns, 0, &OWN_KEY).as_bytes()[..40].to_vec();
@@ -205,10 +212,24 @@ fn kumi_egress__path_with_an_overdue_answer__is_left() {
     answer.extend(super::super::intf::tag(&answer, &OWN_KEY));
     receive(&mut program, ALIAS, &answer);
     let link = link_after(&mut program, [asked_at_ns, ago(0)]);
-    assert_eq!(
-        link, 0,
-        "the answer is there, and the daemon has not read it"
-    );
+    assert_eq!(link, 0, "the daemon has not read the answer");
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn kumi_egress__path_that_was_idle_after_its_last_answer__is_busy_from_the_frame_on() {
+    let mut program = program();
+    let peer = add_way(&program);
+    for number in 0..2 {
+        let path = Path {
+            byte_time: 100_000 * GIGABIT_BYTE_TIME, // 78 ms for the frame
+            left_at_ns: super::super::kernel_ns() - 1_000_000_000,
+            ..Path::default()
+        };
+        program.set_path(0, number, &path).unwrap();
+    }
+    let links = [(); 4].map(|()| send(&mut program, &peer));
+    assert_eq!(links, [0, 1, 0, 1]);
 }
 
 #[test]
