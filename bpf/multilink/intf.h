@@ -134,7 +134,9 @@ struct kumi_answer {
 struct kumi_device {
 	__u32 index;
 	__u8 mac[6];
-	__u16 zero;
+	__u8 zero[6];
+	/* Time at which the daemon ran last, in ns of CLOCK_MONOTONIC. */
+	__u64 alive_at_ns;
 };
 
 #endif

@@ -27,6 +27,8 @@
 #define FOR_ANOTHER_HOST 3
 /* Bytes of a frame on the wire that are not in memory: preamble, check sequence and gap. */
 #define WIRE_BYTES 24
+/* Least bytes of a frame: NICs pad shorter ones. */
+#define LEAST_BYTES 60
 /*
  * Times, in ns, between which a question without an answer shows that its path is behind. An answer
  * may be late by the shorter one, since the peer has other work. After the longer one the daemon
@@ -39,6 +41,11 @@
  * it answers a later question. If it was cut, the daemon notices within this time.
  */
 #define LOST_NS 4000000ULL
+/*
+ * Time, in ns, after which a daemon that does not run has no long streams: it looks at the peers
+ * each 10 ms. By judgement.
+ */
+#define DAEMON_NS 100000000ULL
 /* Parts of a value of `frames`. */
 #define TURN_SHIFT 32
 #define FRAMES_MASK 0xffffffffULL
@@ -120,9 +127,15 @@ static __always_inline int is_other(const __u8 *mac, const __u8 *than)
 	return difference;
 }
 
+/* Returns the segments of a frame. Those of a burst of a virtual machine are not counted yet. */
 static __always_inline __u32 segments_of(struct __sk_buff *skb)
 {
-	return skb->gso_segs ? skb->gso_segs : 1;
+	__u32 headers;
+
+	if (skb->gso_segs || !skb->gso_size)
+		return skb->gso_segs ? skb->gso_segs : 1;
+	headers = headers_of(skb);
+	return skb->len > headers ? (skb->len - headers + skb->gso_size - 1) / skb->gso_size : 1;
 }
 
 /*
@@ -134,7 +147,7 @@ static __always_inline __u64 wire_bytes(struct __sk_buff *skb)
 	__u32 segments = segments_of(skb);
 
 	if (segments == 1)
-		return skb->len + WIRE_BYTES;
+		return (skb->len > LEAST_BYTES ? skb->len : LEAST_BYTES) + WIRE_BYTES;
 	return skb->len + segments * WIRE_BYTES + (segments - 1) * headers_of(skb);
 }
 
@@ -159,8 +172,8 @@ static __always_inline __u64 time_of(__u64 bytes, __u64 byte_time)
 }
 
 /*
- * Returns for how long a question has waited for its answer on a path, beyond what is usual. What
- * was sent before it has waited as long. After a cut, it would seem to have left before the daemon
+ * Returns for how long a question has waited for its answer on a path, 0 if that is usual. What was
+ * sent before it has waited as long. After a cut, it would seem to have left before the daemon
  * knows.
  */
 static __always_inline __u64 overdue(const struct kumi_path *path, __u32 key, __u64 now)
@@ -274,8 +287,8 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_path *path;
 	struct kumi_way way;
 	struct part part;
-	__u64 now, bytes, free_at, *uses;
-	__u32 number, at, zero = 0;
+	__u64 now, bytes, free_at, turn, *uses;
+	__u32 number, at, is_burst, zero = 0;
 
 	if (bpf_skb_load_bytes(skb, 0, &macs, MACS_BYTES))
 		return TC_ACT_UNSPEC;
@@ -287,14 +300,17 @@ int kumi_egress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
 	part = part_of(skb, now);
-	if (peer->daemon_has_bulk && part.stream && now < part.stream->bulk_until_ns)
+	if (peer->daemon_has_bulk && part.stream && now < part.stream->bulk_until_ns &&
+	    now - own->alive_at_ns < DAEMON_NS)
 		return TC_ACT_UNSPEC;
 	bytes = wire_bytes(skb);
 	uses = bpf_map_lookup_elem(&frames, &peer->number);
 	if (!uses)
 		return TC_ACT_UNSPEC;
 	/* Bursts take turns. Single frames take the first link, so short messages stay on one. */
-	number = earliest(peer, bytes, now, segments_of(skb) > 1 ? *uses >> TURN_SHIFT : 0,
+	turn = *uses >> TURN_SHIFT;
+	is_burst = segments_of(skb) > 1;
+	number = earliest(peer, bytes, now, is_burst ? turn : 0,
 			  part.stream ? lost_on(peer, &part) : KUMI_LINKS_MAX);
 	link = bpf_map_lookup_elem(&links, &number);
 	load = bpf_map_lookup_elem(&loads, &number);
@@ -313,7 +329,9 @@ int kumi_egress(struct __sk_buff *skb)
 		count->start_at_ns = now;
 	}
 	__sync_fetch_and_add(&count->sent_bytes, bytes);
-	*uses = (__u64)(number + 1) << TURN_SHIFT | ((*uses + 1) & FRAMES_MASK);
+	if (is_burst)
+		turn = number + 1;
+	*uses = turn << TURN_SHIFT | ((*uses + 1) & FRAMES_MASK);
 	at = number;
 	/* The verifier does not follow the copy of `number` whose address the helpers take. */
 	asm volatile("" : "+r"(at));
@@ -346,7 +364,7 @@ static __always_inline int answer(struct __sk_buff *skb, const struct kumi_sende
 	struct kumi_mac mac = {};
 	struct kumi_count *count;
 	struct kumi_peer *peer;
-	struct kumi_way way;
+	struct kumi_way way, none = {};
 	__u32 link = sender->link;
 
 	__builtin_memcpy(mac.bytes, sender->mac, sizeof(mac.bytes));
@@ -355,6 +373,9 @@ static __always_inline int answer(struct __sk_buff *skb, const struct kumi_sende
 	if (!peer || !count || link >= KUMI_LINKS_MAX)
 		return TC_ACT_SHOT;
 	way = peer->ways[link];
+	/* A path that is not up here has no addresses. */
+	if (!is_other(way.to, none.to))
+		return TC_ACT_SHOT;
 	question->kind = KUMI_ANSWER;
 	question->received_bytes = bpf_cpu_to_be64(count->received_bytes);
 	question->answered_at_ns = bpf_cpu_to_be64(bpf_ktime_get_ns());

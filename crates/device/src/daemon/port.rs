@@ -2,6 +2,7 @@
 
 use super::coalescing::Coalescing;
 use super::reception::{self, Reception};
+use crate::datapath::UNDERLAY_BYTES;
 use kumi_command::errln;
 use kumi_multilink::endpoint::{DirectLink, Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_multilink::wire::{self, Kind};
@@ -14,8 +15,6 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 /// Multicast group of hellos: link-local and transient, with "kumi" in its last bytes.
 pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69);
 
-/// Bytes of the IPv6 and UDP headers.
-const UNDERLAY_BYTES: usize = 48;
 /// Length of the shortest datagram of any kind, in bytes: a control datagram without body and tag.
 const DATAGRAM_BYTES_MIN: u32 = wire::CONTROL_HEADER_BYTES as u32;
 /// Rate assumed for a NIC that does not report its speed, in bits per second.

@@ -199,5 +199,7 @@ pub struct Device {
     /// MAC address.
     pub mac: Mac,
     /// Always 0.
-    pub zero: u16,
+    pub zero: [u8; 6],
+    /// Time at which the daemon ran last, in ns.
+    pub alive_at_ns: u64,
 }

@@ -2,7 +2,7 @@
 
 use super::bulk;
 use super::drain::Drain;
-use super::intf::{Path, Peer, Way};
+use super::intf::{Answer, Path, Peer, Way};
 use super::trials::Trials;
 use kumi_multilink::endpoint::direct::{self, DirectPeer};
 use kumi_multilink::wire::LINKS_MAX;
@@ -67,11 +67,21 @@ impl Known {
         }
     }
 
-    /// Returns a peer to which a predecessor of this daemon had these ways.
-    pub fn inherited(reached: Peer, until_ns: u64) -> Self {
+    /// Returns a peer to which a predecessor of this daemon had these ways, with the last answers
+    /// to its questions, by link.
+    pub fn inherited(reached: Peer, answers: [Option<Answer>; LINKS_MAX], until_ns: u64) -> Self {
+        let asked = answers.map(|answer| {
+            let answered_ns = answer.map_or(0, |answer| answer.asked_at_ns);
+            Asked {
+                last_ns: answered_ns,
+                answered_ns,
+                ..Asked::default()
+            }
+        });
         Self {
             number: reached.number,
             reached: Some(reached),
+            asked,
             inherited_until_ns: until_ns,
             ..Self::default()
         }

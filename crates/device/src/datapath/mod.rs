@@ -20,7 +20,7 @@ pub use error::DatapathError;
 
 use crate::tap::random_u64;
 use chunk::Chunk;
-use intf::{Count, Device, Link, PEERS_MAX, Sender};
+use intf::{Count, Device, Link, PEERS_MAX, Peer, Sender};
 use known::Known;
 use kumi_multilink::endpoint::direct::{Alias, DirectPeer};
 use kumi_multilink::endpoint::{DirectLink, Endpoint};
@@ -49,11 +49,17 @@ const INHERIT_NS: u64 = 10_000_000_000;
 
 /// MTU of a device until it is told, in bytes.
 const MTU_USUAL: u32 = 1500;
+/// Bytes of the IPv6 and UDP headers of a datagram.
+pub const UNDERLAY_BYTES: usize = 48;
 
 /// The kernel's data path of a device.
 pub struct Datapath {
     program: Program,
     index: u32,
+    /// The device as the programs know it.
+    device: Device,
+    /// MTU of the device, in bytes.
+    mtu: u32,
     links: [Option<(u32, Link)>; LINKS_MAX],
     peers: HashMap<Mac, Known>,
     /// Senders, by alias.
@@ -131,7 +137,8 @@ pub fn check() -> Result<(), DatapathError> {
     let nowhere = Device {
         index: 0,
         mac: Mac::default(),
-        zero: 0,
+        zero: [0; 6],
+        alive_at_ns: 0,
     };
     Program::load(nowhere, None).map(drop)
 }
@@ -182,7 +189,8 @@ impl Datapath {
         let device = Device {
             index,
             mac,
-            zero: 0,
+            zero: [0; 6],
+            alive_at_ns: kernel_ns(),
         };
         let questions = FrameSender::open().map_err(DatapathError::Questions)?;
         let program = Program::load(device, inherited)?;
@@ -197,7 +205,11 @@ impl Datapath {
             Some(Offered { alias, key })
         };
         let offered = std::array::from_fn(|link| offered(link as u8));
-        let known = |(mac, peer)| (mac, Known::inherited(peer, INHERIT_NS));
+        let known = |(mac, peer): (Mac, Peer)| {
+            let answers = std::array::from_fn(|link| program.answer_of(peer.number, link as u8));
+            (mac, Known::inherited(peer, answers, INHERIT_NS))
+        };
+        let peers = peers.into_iter().map(known).collect();
         let taken = |(alias, sender): (Mac, Sender)| {
             let taken = Taken {
                 sender,
@@ -208,8 +220,10 @@ impl Datapath {
         Ok(Self {
             program,
             index,
+            device,
+            mtu: MTU_USUAL,
             links: [None; LINKS_MAX],
-            peers: peers.into_iter().map(known).collect(),
+            peers,
             senders: senders.into_iter().map(taken).collect(),
             inherited: offered,
             looked_at_ns: 0,
@@ -231,6 +245,7 @@ impl Datapath {
     /// Tells the MTU of the device, in bytes.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.chunk = Chunk::new(mtu);
+        self.mtu = mtu;
     }
 
     /// Attaches the program that receives to a link.
@@ -239,6 +254,7 @@ impl Datapath {
     /// The kernel refuses.
     pub fn add_link(&mut self, number: u8, name: &str, index: u32) -> Result<(), DatapathError> {
         self.program.attach_link(self.index, name, index)?;
+        self.program.clear_load(number)?;
         self.links[usize::from(number)] = Some((index, Link::default()));
         Ok(())
     }
@@ -275,7 +291,9 @@ impl Datapath {
         if has_news || is_late {
             self.followed_at_ns = now_ns;
             self.follow_rates(core);
-            let peers = core.direct_peers(now_ns);
+            let mut peers = core.direct_peers(now_ns);
+            let ways = peers.iter_mut().flat_map(|peer| &mut peer.ways);
+            ways.for_each(|way| way.is_up &= fits(self.mtu, way.datagram_bytes));
             self.follow_senders(core, &peers, now_ns);
             self.follow_peers(core, &peers, now_ns);
             let looks = self.peers.values().filter_map(Known::trial_look_ns);
@@ -308,6 +326,9 @@ impl Datapath {
             let Some((index, known)) = self.links[usize::from(number)] else {
                 continue;
             };
+            if core.link(number).is_none() {
+                continue; // it is being removed
+            }
             let rate_bps = link_bps(core, number);
             let drains = self.peers.values();
             let seen = drains.map(|peer| peer.drains[usize::from(number)].latest_bps(now_ns));
@@ -444,8 +465,9 @@ impl Datapath {
             return Some(peer.number);
         }
         let mut is_taken = vec![false; PEERS_MAX];
-        for peer in self.peers.values() {
-            is_taken[peer.number as usize] = true;
+        let senders = self.senders.values().map(|taken| taken.sender.number);
+        for number in self.peers.values().map(|peer| peer.number).chain(senders) {
+            is_taken[number as usize] = true;
         }
         let number = is_taken.iter().position(|is_taken| !is_taken)? as u32;
         let outcome = self.program.clear(number);
@@ -454,8 +476,11 @@ impl Datapath {
         Some(number)
     }
 
-    /// Looks for peers in use.
+    /// Looks for peers in use, and tells the programs that the daemon runs.
     fn look(&mut self, now_ns: u64) {
+        self.device.alive_at_ns = kernel_ns();
+        let outcome = self.program.set_device(&self.device);
+        self.note_failure(outcome);
         for peer in self.peers.values_mut() {
             let frames = self.program.frames_of(peer.number);
             if std::mem::replace(&mut peer.frames, frames) != frames {
@@ -511,6 +536,12 @@ impl Datapath {
     }
 }
 
+/// Returns whether a path that carries such datagrams carries the longest frames of a device with
+/// this MTU. The kernel does not cut them.
+fn fits(mtu: u32, datagram_bytes: usize) -> bool {
+    datagram_bytes + UNDERLAY_BYTES >= mtu as usize
+}
+
 /// Returns the rate of a link as the core knows it, in bit/s.
 fn link_bps(core: &Endpoint, number: u8) -> f64 {
     let link = core.link(number);
@@ -526,4 +557,17 @@ fn is_measured(core: &Endpoint, number: u8) -> bool {
 /// Returns the time that a byte takes, in 1/1024 ns.
 fn byte_time(rate_bps: f64) -> u64 {
     (8e9 * 1024.0 / rate_bps) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fits__path_that_carries_less_than_the_device_sends__is_left_to_the_daemon() {
+        assert!(fits(1500, 1452));
+        assert!(fits(1280, 1232), "what every path carries");
+        assert!(!fits(1500, 1451));
+        assert!(!fits(9000, 1452), "a switch without jumbo frames");
+    }
 }

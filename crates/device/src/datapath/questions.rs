@@ -12,7 +12,7 @@ use kumi_multilink::endpoint::Endpoint;
 use kumi_multilink::wire::{LINKS_MAX, Mac};
 use zerocopy::IntoBytes;
 
-/// Least interval of questions to a peer that is in use, in ns: two may be lost within the 6 ms
+/// Least interval of questions to a peer that is in use, in ns: one may be lost within the 4 ms
 /// after which a path is suspect.
 const ASK_NS: u64 = 2_000_000;
 /// Time that each path in use adds to the interval, in ns. With more than 20 paths the interval is

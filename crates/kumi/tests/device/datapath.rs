@@ -88,10 +88,9 @@ fn datapath__kernel__a_silent_link_is_left_within_50_ms() {
     assert_eq!(bench.state("h1")["peers"][0]["datapath"], "kernel");
 }
 
-/// Returns the rate of a stream of 5 s over two links with these rates in Mb/s, in its last two
-/// seconds, and the state of the sender's device after it.
-fn stream_over(test: &str, rates_mbps: [u32; 2]) -> (f64, Value) {
-    // The links are virtual, so each claims 10 Gb/s.
+/// Starts devices over two links with these rates in Mb/s. The links are virtual, so each claims 10
+/// Gb/s.
+fn unlike_links(test: &str, rates_mbps: [u32; 2]) -> Bench {
     let mut topology =
         "name = \"unequal\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n".to_owned();
     for (link, mbps) in (1..).zip(rates_mbps) {
@@ -99,11 +98,18 @@ fn stream_over(test: &str, rates_mbps: [u32; 2]) -> (f64, Value) {
             "[[link]]\nbetween = [\"h1:eth{link}\", \"h2:eth{link}\"]\nrate = \"{mbps}Mbit\"\n"
         );
     }
+    let bench = Bench::start(test, &["auto", "auto"], &topology, &KERNEL);
+    await_datapath(&bench, "h1", "kernel");
+    bench
+}
+
+/// Returns the rate of a stream of 5 s over two links with these rates in Mb/s, in its last two
+/// seconds, and the state of the sender's device after it.
+fn stream_over(test: &str, rates_mbps: [u32; 2]) -> (f64, Value) {
     // The processors' limits are not the links': a run in which the hypervisor took them is void.
     let mut runs_left = 5;
     loop {
-        let mut bench = Bench::start(test, &["auto", "auto"], &topology, &KERNEL);
-        await_datapath(&bench, "h1", "kernel");
+        let mut bench = unlike_links(test, rates_mbps);
         bench.cluster.begin_watch();
         let start_s = now_s();
         let record = Stream::start(&bench, 5.0).finish();
@@ -193,6 +199,26 @@ fn datapath__daemon_killed_under_load__streams_go_on_and_the_next_daemon_takes_o
     // Two links of 500 Mb/s.
     let mbps = record.mbps(killed_s + 0.5, killed_s + 1.9);
     assert!(mbps > 600.0, "{mbps} Mb/s without a daemon");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, BPF"]
+fn datapath__daemon_killed_that_carried_a_long_stream__leaves_it_to_the_kernel() {
+    let bench = unlike_links("orphan", [400, 100]);
+    let stream = Stream::start(&bench, 8.0);
+    std::thread::sleep(Duration::from_millis(4000));
+    let state = bench.state("h1");
+    assert_eq!(state["peers"][0]["bulk_datapath"], "user", "{state:#}");
+    let killed_s = now_s();
+    bench.kill_first("orphan");
+    std::thread::sleep(Duration::from_millis(2500));
+    bench.up_with(1, "cluster", &KERNEL);
+    let record = stream.finish();
+    // What waited in the device is lost, and TCP repairs it after its timeout of 0.2 s or more.
+    let silence_s = record.longest_silence(killed_s, killed_s + 2.5);
+    assert!(silence_s < 1.0, "{silence_s} s");
+    let mbps = record.mbps(killed_s + 1.0, killed_s + 2.5);
+    assert!(mbps > 200.0, "{mbps} Mb/s without a daemon");
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Way {
     pub from: Mac,
     /// The kernel may also send frames to the peer.
     pub is_up: bool,
+    /// Longest datagram that the path is known to carry, in bytes without IP and UDP headers.
+    pub datagram_bytes: usize,
 }
 
 /// An address from which the peer's kernel sends frames.
@@ -106,6 +108,7 @@ impl Peer {
                 to: theirs.address,
                 from: own.alias,
                 is_up: path.liveness.state() == State::Up && path.direct.is_answered(),
+                datagram_bytes: path.mtu.size(),
             })
         })
     }

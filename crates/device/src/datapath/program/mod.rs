@@ -107,6 +107,8 @@ pub struct Program {
     paths: MapHandle,
     counts: MapHandle,
     answers: MapHandle,
+    loads: MapHandle,
+    device: MapHandle,
 }
 
 fn map_error(what: &'static str) -> impl Fn(libbpf_rs::Error) -> DatapathError {
@@ -143,10 +145,7 @@ impl Program {
             let copy = found.as_fd().try_clone_to_owned();
             copy.map_err(|error| DatapathError::Refused(error.into()))
         };
-        map("device")?
-            .update(&0_u32.to_ne_bytes(), device.as_bytes(), MapFlags::ANY)
-            .map_err(map_error("describe the device"))?;
-        Ok(Self {
+        let loaded = Self {
             egress: program("kumi_egress")?,
             ingress: program("link_ingress")?,
             peers: map("peers")?,
@@ -156,8 +155,12 @@ impl Program {
             paths: map("paths")?,
             counts: map("counts")?,
             answers: map("answers")?,
+            loads: map("loads")?,
+            device: map("device")?,
             _object: object,
-        })
+        };
+        loaded.set_device(&device)?;
+        Ok(loaded)
     }
 
     /// Attaches the program that sends frames to the device at the interface `index`, in place of
@@ -205,6 +208,26 @@ impl Program {
         let key = u32::from(number).to_ne_bytes();
         let set = self.links.update(&key, link.as_bytes(), MapFlags::ANY);
         set.map_err(map_error("describe a link"))
+    }
+
+    /// Forgets what was sent on a link, which may be that of another NIC.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn clear_load(&self, number: u8) -> Result<(), DatapathError> {
+        let (key, none) = (u32::from(number).to_ne_bytes(), 0_u64.to_ne_bytes());
+        let set = self.loads.update(&key, &none, MapFlags::ANY);
+        set.map_err(map_error("clear a link"))
+    }
+
+    /// Describes the device.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_device(&self, device: &Device) -> Result<(), DatapathError> {
+        let key = 0_u32.to_ne_bytes();
+        let set = self.device.update(&key, device.as_bytes(), MapFlags::ANY);
+        set.map_err(map_error("describe the device"))
     }
 
     /// Returns a number that changes with each frame to or from a peer, by the peer's number.

@@ -24,7 +24,8 @@ fn program() -> Program {
     let device = Device {
         index: 1,
         mac: [2, 0, 0, 0, 0, 2],
-        zero: 0,
+        zero: [0; 6],
+        alive_at_ns: 0,
     };
     let program = Program::load(device, None).expect("the kernel takes the programs");
     let link = Link {
@@ -62,10 +63,21 @@ fn receive(program: &mut Program, from: Mac, payload: &[u8]) -> (u32, Vec<u8>) {
 
 /// Returns what a program does with a frame, and the frame afterwards.
 fn run(program: &mut Program, name: &str, frame: &[u8]) -> (u32, Vec<u8>) {
+    run_in(program, name, frame, None)
+}
+
+/// The same with a context, a `struct __sk_buff`.
+fn run_in(
+    program: &mut Program,
+    name: &str,
+    frame: &[u8],
+    context_in: Option<&mut [u8]>,
+) -> (u32, Vec<u8>) {
     let mut out = vec![0; frame.len()];
     let mut programs = program._object.progs_mut();
     let found = programs.find(|program| program.name() == name);
     let input = ProgramInput {
+        context_in,
         data_in: Some(frame),
         data_out: Some(&mut out),
         ..ProgramInput::default()
@@ -148,43 +160,91 @@ fn link_ingress__answer__is_kept_if_its_tag_is_by_the_own_key() {
 /// Time of a byte at 1 Gb/s, in 1/1024 ns.
 const GIGABIT_BYTE_TIME: u64 = 8 << 10;
 
-/// Adds a second way to the peer of [`program`]. Returns the peer.
-fn add_way(program: &Program) -> Peer {
+/// Gives the peer of [`program`] this number of ways over links of this byte time.
+fn add_ways(program: &Program, count: u8, byte_time: u64) {
     let mut peer = Peer {
-        links: 0b11,
+        links: (1 << count) - 1,
         number: 0,
         daemon_has_bulk: 0,
         zero: 0,
         ways: [WAY; LINKS_MAX],
     };
-    peer.ways[1].from = [2, 0, 0, 0, 0, 88];
-    program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
-    for number in 0..2 {
+    for number in 0..count {
+        peer.ways[usize::from(number)].from[5] = number;
         let link = Link {
             index: 1,
-            byte_time: GIGABIT_BYTE_TIME,
+            byte_time,
             key: OWN_KEY,
             ..Link::default()
         };
         program.set_link(number, &link).unwrap();
     }
-    peer
+    program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
 }
 
-/// Sends a frame of 74 bytes to the peer. Returns its link.
-fn send(program: &mut Program, peer: &Peer) -> u8 {
+/// Sends a frame of 54 bytes to the peer as a burst of `segments`. Returns its link.
+fn send(program: &mut Program, segments: u32) -> u8 {
     let (own, to) = ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
-    let frame = [&to[..], &own, &[8, 0], &[0; 60]].concat();
-    let (verdict, frame) = run(program, "kumi_egress", &frame);
+    let frame = [&to[..], &own, &[8, 0], &[0; 40]].concat();
+    // `struct __sk_buff` of linux/bpf.h, with `gso_segs`.
+    let mut context = [0; 192];
+    context[164..168].copy_from_slice(&segments.to_ne_bytes());
+    let (verdict, frame) = run_in(program, "kumi_egress", &frame, Some(&mut context));
     assert_eq!(verdict, REDIRECTED);
-    u8::from(frame[6..12] == peer.ways[1].from)
+    frame[11]
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn kumi_egress__single_frames__do_not_move_the_turn_of_the_bursts() {
+    let mut program = program();
+    add_ways(&program, 3, 0);
+    let links = [44, 44, 1, 44, 1, 44].map(|segments| send(&mut program, segments));
+    assert_eq!(links, [0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn kumi_egress__short_frame__counts_as_padded() {
+    let mut program = program();
+    add_ways(&program, 1, 0);
+    send(&mut program, 1);
+    // 60 bytes, check sequence, preamble and gap
+    assert_eq!(program.count_of(0, 0).sent_bytes, 84);
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn clear_load__link_that_is_behind__is_free() {
+    let mut program = program();
+    add_ways(&program, 2, GIGABIT_BYTE_TIME * 1_000_000);
+    assert_eq!([(); 2].map(|()| send(&mut program, 1)), [0, 1]);
+    program.clear_load(1).unwrap();
+    assert_eq!(send(&mut program, 1), 1);
+}
+
+#[test]
+#[ignore = "needs root, BPF"]
+fn link_ingress__question_on_a_path_without_addresses__has_no_answer() {
+    let mut program = program();
+    let peer = Peer {
+        links: 0,
+        number: 0,
+        daemon_has_bulk: 0,
+        zero: 0,
+        ways: [Way::default(); LINKS_MAX],
+    };
+    program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
+    let question = Question::new(3, 4, &THEIR_KEY);
+    let (verdict, _) = receive(&mut program, ALIAS, question.as_bytes());
+    assert_eq!(verdict, DROPPED);
 }
 
 #[test]
 #[ignore = "needs root, BPF"]
 fn kumi_egress__path_with_an_overdue_answer__is_left() {
     let mut program = program();
-    let peer = add_way(&program);
+    add_ways(&program, 2, GIGABIT_BYTE_TIME);
     // Returns the link of a frame after questions of these times.
     let link_after = |program: &mut Program, asked_at_ns: [u64; 2]| {
         std::thread::sleep(std::time::Duration::from_millis(1)); // the frame before has left
@@ -197,7 +257,7 @@ fn kumi_egress__path_with_an_overdue_answer__is_left() {
             };
             program.set_path(0, number, &path).unwrap();
         }
-        send(program, &peer)
+        send(program, 1)
     };
     let ago = |ms: u64| super::super::kernel_ns() - ms * 1_000_000;
     let link = link_after(&mut program, [0, 0]);
@@ -219,16 +279,16 @@ fn kumi_egress__path_with_an_overdue_answer__is_left() {
 #[ignore = "needs root, BPF"]
 fn kumi_egress__path_that_was_idle_after_its_last_answer__is_busy_from_the_frame_on() {
     let mut program = program();
-    let peer = add_way(&program);
+    add_ways(&program, 2, GIGABIT_BYTE_TIME);
     for number in 0..2 {
         let path = Path {
-            byte_time: 100_000 * GIGABIT_BYTE_TIME, // 78 ms for the frame
+            byte_time: 100_000 * GIGABIT_BYTE_TIME, // 67 ms for the frame
             left_at_ns: super::super::kernel_ns() - 1_000_000_000,
             ..Path::default()
         };
         program.set_path(0, number, &path).unwrap();
     }
-    let links = [(); 4].map(|()| send(&mut program, &peer));
+    let links = [(); 4].map(|()| send(&mut program, 1));
     assert_eq!(links, [0, 1, 0, 1]);
 }
 
