@@ -90,7 +90,7 @@ struct kumi_path {
 struct kumi_count {
 	__u64 sent_bytes;
 	__u64 received_bytes;
-	/* Bytes sent before the path was given bytes while it had none, and time of that in ns. */
+	/* Start of the path's busy period: bytes sent before it, and its time in ns. */
 	__u64 start_bytes;
 	__u64 start_at_ns;
 };

@@ -127,7 +127,7 @@ static __always_inline int is_other(const __u8 *mac, const __u8 *than)
 	return difference;
 }
 
-/* Returns the segments of a frame. Those of a burst of a virtual machine are not counted yet. */
+/* Returns the segments of a frame. The kernel does not count those of a virtual machine's burst. */
 static __always_inline __u32 segments_of(struct __sk_buff *skb)
 {
 	__u32 headers;

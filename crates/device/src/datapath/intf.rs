@@ -104,9 +104,9 @@ pub struct Count {
     pub sent_bytes: u64,
     /// Bytes received, as on the wire.
     pub received_bytes: u64,
-    /// Bytes sent before the path was given bytes while it had none.
+    /// Bytes sent before the path's busy period.
     pub start_bytes: u64,
-    /// Time of that, in ns.
+    /// Time at which the busy period began, in ns.
     pub start_at_ns: u64,
 }
 

@@ -311,14 +311,7 @@ fn kumi_egress__repair__takes_another_path_than_the_bytes_that_it_repairs() {
         ip("neighbour add 10.0.0.1 lladdr 02:00:00:00:00:01 dev kumi0");
         let program = program();
         let index = |name| nix::net::if_::if_nametoindex(name).unwrap();
-        let peer = Peer {
-            links: 0b11,
-            number: 0,
-            daemon_has_bulk: 0,
-            zero: 0,
-            ways: [WAY; LINKS_MAX],
-        };
-        program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
+        add_ways(&program, 2, 0);
         for (number, name) in [(0, "link0"), (1, "link1")] {
             let link = Link {
                 index: index(name),
