@@ -230,9 +230,18 @@ fn network(root: &Path, tally: &mut Tally) {
                 skip.insert(name.clone());
             }
             Some(requirements) => {
-                if let Some(lack) = requirements.iter().find_map(|need| needs::find_lack(need)) {
-                    tally.skip(name, &lack);
-                    skip.insert(name.clone());
+                let lacks: Result<Vec<_>, _> = requirements
+                    .iter()
+                    .map(|need| needs::find_lack(need))
+                    .collect();
+                match lacks {
+                    Ok(lacks) => {
+                        if let Some(lack) = lacks.into_iter().flatten().next() {
+                            tally.skip(name, &lack);
+                            skip.insert(name.clone());
+                        }
+                    }
+                    Err(error) => tally.record(&format!("{name}: {error}"), false),
                 }
             }
         }

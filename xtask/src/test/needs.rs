@@ -18,8 +18,9 @@ pub fn parse(reason: &str) -> Option<Vec<&str>> {
 }
 
 /// Returns the part of `need` that the machine lacks, as a reason to skip; `None` if it lacks
-/// nothing.
-pub fn find_lack(need: &str) -> Option<String> {
+/// nothing. A need that this function does not know is an error: a test with a misspelt need
+/// would otherwise never run.
+pub fn find_lack(need: &str) -> Result<Option<String>, String> {
     let (is_met, lack) = match need {
         "root" => (runs("sh", &["-c", "test $(id -u) = 0"]), "not root"),
         "netns" => {
@@ -53,12 +54,13 @@ pub fn find_lack(need: &str) -> Option<String> {
             runs(need, &["--version"]) || runs(need, &["-V"]),
             "not installed",
         ),
-        _ => (
-            false,
-            "no check for it exists; add one to xtask/src/test/needs.rs",
-        ),
+        _ => {
+            return Err(format!(
+                "unknown need `{need}`: correct it, or add a check to xtask/src/test/needs.rs"
+            ));
+        }
     };
-    (!is_met).then(|| format!("needs {need}: {lack}"))
+    Ok((!is_met).then(|| format!("needs {need}: {lack}")))
 }
 
 /// Returns every ignored test in the sources with its reason, by the bare name of its function.
@@ -111,8 +113,22 @@ mod tests {
     }
 
     #[test]
-    fn needs__misspelt_name__is_reported_as_lacking() {
-        assert!(find_lack("tunn").is_some_and(|lack| lack.contains("needs.rs")));
+    fn needs__misspelt_name__is_an_error() {
+        assert!(find_lack("BPF").is_err_and(|error| error.contains("needs.rs")));
+    }
+
+    #[test]
+    fn needs__of_every_ignored_test__are_known() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("xtask is a folder of the repository");
+        let tests = find_ignored(root);
+        assert!(!tests.is_empty());
+        for (name, reason) in tests {
+            for need in parse(&reason).unwrap_or_default() {
+                assert_eq!(find_lack(need).err(), None, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn await_datapath(bench: &Bench, host: &str, datapath: &str) -> Value {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__kernel_at_both_ends__carries_streams_over_both_links() {
     let bench = Bench::with_options("kernel", 2, &KERNEL);
     for host in ["h1", "h2"] {
@@ -60,7 +60,7 @@ fn datapath__kernel_at_both_ends__carries_streams_over_both_links() {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__kernel_at_one_end__is_the_daemons() {
     let bench = Bench::with_options("mixed", 2, &["--plain"]);
     bench.run("h2", &[KUMI, "link", "down", "kumi0"]);
@@ -73,7 +73,7 @@ fn datapath__kernel_at_one_end__is_the_daemons() {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__kernel__a_silent_link_is_left_within_50_ms() {
     let mut bench = Bench::with_options("silent", 2, &KERNEL);
     await_datapath(&bench, "h1", "kernel");
@@ -125,7 +125,7 @@ fn stream_over(test: &str, rates_mbps: [u32; 2]) -> (f64, Value) {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__wrong_rates__use_both_links_of_different_speed() {
     let (mbps, state) = stream_over("rates", [400, 300]);
     let sent = sent_bytes(&state);
@@ -136,7 +136,7 @@ fn datapath__wrong_rates__use_both_links_of_different_speed() {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__links_too_unlike_for_the_kernel__leave_long_streams_to_the_daemon() {
     let (mbps, state) = stream_over("unlike", [400, 100]);
     let peer = &state["peers"][0];
@@ -152,7 +152,7 @@ fn datapath__links_too_unlike_for_the_kernel__leave_long_streams_to_the_daemon()
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__killed_daemon__is_followed_by_one_with_either_data_path() {
     let bench = Bench::with_options("killed", 2, &KERNEL);
     await_datapath(&bench, "h1", "kernel");
@@ -167,7 +167,7 @@ fn datapath__killed_daemon__is_followed_by_one_with_either_data_path() {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__daemon_killed_under_load__streams_go_on_and_the_next_daemon_takes_over() {
     let bench = Bench::with_options("heir", 2, &KERNEL);
     for host in ["h1", "h2"] {
@@ -202,7 +202,7 @@ fn datapath__daemon_killed_under_load__streams_go_on_and_the_next_daemon_takes_o
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__daemon_killed_that_carried_a_long_stream__leaves_it_to_the_kernel() {
     let bench = unlike_links("orphan", [400, 100]);
     let stream = Stream::start(&bench, 8.0);
@@ -222,7 +222,7 @@ fn datapath__daemon_killed_that_carried_a_long_stream__leaves_it_to_the_kernel()
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__moved_100_times_under_load__breaks_no_connection_and_changes_no_byte() {
     let bench = Bench::with_options("moved", 2, &KERNEL);
     for host in ["h1", "h2"] {
@@ -250,7 +250,7 @@ fn datapath__moved_100_times_under_load__breaks_no_connection_and_changes_no_byt
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__device_without_one__says_how_to_get_it() {
     let bench = Bench::with_options("plain", 2, &["--plain"]);
     let argv = [KUMI, "link", "datapath", "kumi0", "kernel"];
@@ -264,7 +264,7 @@ fn datapath__device_without_one__says_how_to_get_it() {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__kernel_that_does_not_answer__leaves_the_frames_to_the_daemon() {
     let bench = Bench::with_options("mute", 2, &KERNEL);
     await_datapath(&bench, "h1", "kernel");
@@ -292,7 +292,7 @@ fn datapath__kernel_that_does_not_answer__leaves_the_frames_to_the_daemon() {
 }
 
 #[test]
-#[ignore = "needs root, netns, tun, BPF"]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__device_that_a_killed_daemon_left__is_removed_with_its_programs() {
     let bench = Bench::with_options("left", 2, &KERNEL);
     assert!(!filters(&bench, "eth1").is_empty());

@@ -87,7 +87,7 @@ fn run_in(
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn link_ingress__question_of_a_peer__is_answered_with_a_tag_by_its_key() {
     let mut program = program();
     let question = Question::new(3, 4, &THEIR_KEY);
@@ -105,7 +105,7 @@ fn link_ingress__question_of_a_peer__is_answered_with_a_tag_by_its_key() {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn link_ingress__question_that_no_peer_made__is_dropped() {
     let mut program = program();
     let question = Question::new(3, 4, &THEIR_KEY);
@@ -129,7 +129,7 @@ fn link_ingress__question_that_no_peer_made__is_dropped() {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn link_ingress__answer__is_kept_if_its_tag_is_by_the_own_key() {
     let mut program = program();
     for (key, is_kept) in [
@@ -195,7 +195,7 @@ fn send(program: &mut Program, segments: u32) -> u8 {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn kumi_egress__single_frames__do_not_move_the_turn_of_the_bursts() {
     let mut program = program();
     add_ways(&program, 3, 0);
@@ -204,7 +204,7 @@ fn kumi_egress__single_frames__do_not_move_the_turn_of_the_bursts() {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn kumi_egress__short_frame__counts_as_padded() {
     let mut program = program();
     add_ways(&program, 1, 0);
@@ -214,7 +214,7 @@ fn kumi_egress__short_frame__counts_as_padded() {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn clear_load__link_that_is_behind__is_free() {
     let mut program = program();
     add_ways(&program, 2, GIGABIT_BYTE_TIME * 1_000_000);
@@ -224,7 +224,7 @@ fn clear_load__link_that_is_behind__is_free() {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn link_ingress__question_on_a_path_without_addresses__has_no_answer() {
     let mut program = program();
     let peer = Peer {
@@ -241,7 +241,7 @@ fn link_ingress__question_on_a_path_without_addresses__has_no_answer() {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn kumi_egress__path_with_an_overdue_answer__is_left() {
     let mut program = program();
     add_ways(&program, 2, GIGABIT_BYTE_TIME);
@@ -276,7 +276,7 @@ fn kumi_egress__path_with_an_overdue_answer__is_left() {
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn kumi_egress__path_that_was_idle_after_its_last_answer__is_busy_from_the_frame_on() {
     let mut program = program();
     add_ways(&program, 2, GIGABIT_BYTE_TIME);
@@ -293,7 +293,7 @@ fn kumi_egress__path_that_was_idle_after_its_last_answer__is_busy_from_the_frame
 }
 
 #[test]
-#[ignore = "needs root, BPF"]
+#[ignore = "needs root, bpf"]
 fn kumi_egress__repair__takes_another_path_than_the_bytes_that_it_repairs() {
     // A thread of its own, since it leaves its network namespace.
     let sent = std::thread::spawn(|| {
