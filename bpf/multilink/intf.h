@@ -39,7 +39,8 @@ struct kumi_peer {
 	__u32 number;
 	/* Not 0 if the daemon carries long streams to the peer. */
 	__u32 daemon_has_bulk;
-	__u32 zero;
+	/* Bit of the link that carries all frames for a moment, so its rate shows; 0 for none. */
+	__u32 tried;
 	struct kumi_way ways[KUMI_LINKS_MAX];
 };
 

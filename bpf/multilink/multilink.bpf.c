@@ -42,8 +42,8 @@
  */
 #define LOST_NS 4000000ULL
 /*
- * Time, in ns, after which a daemon that does not run has no long streams: it looks at the peers
- * each 10 ms. By judgement.
+ * Time, in ns, after which a daemon that does not run has no long streams and tries no link: it
+ * looks at the peers each 10 ms. By judgement.
  */
 #define DAEMON_NS 100000000ULL
 /* Parts of a value of `frames`. */
@@ -201,7 +201,7 @@ static __always_inline __u64 path_free_at(const struct kumi_path *path, const st
 }
 
 /*
- * Returns the link of a peer on which the frame arrives first:
+ * Returns the one of the links `left` to a peer on which the frame arrives first:
  *
  *   max(now, link's free_at, path's free_at) + time_of(bytes) + latency
  *
@@ -211,11 +211,11 @@ static __always_inline __u64 path_free_at(const struct kumi_path *path, const st
  * A link is better than another only if the frame arrives earlier by half of its own time. Among
  * equal ones it is that in turn after `first`. The link `lost_on` counts as behind.
  */
-static __always_inline __u32 earliest(struct kumi_peer *peer, __u64 bytes, __u64 now, __u32 first,
+static __always_inline __u32 earliest(struct kumi_peer *peer, __u32 left, __u64 bytes, __u64 now, __u32 first,
 				      __u32 lost_on)
 {
 	__u64 best_ns = ~0ULL;
-	__u32 best = KUMI_LINKS_MAX, left = peer->links;
+	__u32 best = KUMI_LINKS_MAX;
 
 	for (__u32 turn = 0; turn < KUMI_LINKS_MAX; turn++) {
 		__u32 number = (first + turn) & (KUMI_LINKS_MAX - 1);
@@ -288,7 +288,7 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_way way;
 	struct part part;
 	__u64 now, bytes, free_at, turn, *uses;
-	__u32 number, at, is_burst, zero = 0;
+	__u32 number, usable, at, is_alive, is_burst, zero = 0;
 
 	if (bpf_skb_load_bytes(skb, 0, &macs, MACS_BYTES))
 		return TC_ACT_UNSPEC;
@@ -300,9 +300,11 @@ int kumi_egress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
 	part = part_of(skb, now);
-	if (peer->daemon_has_bulk && part.stream && now < part.stream->bulk_until_ns &&
-	    now - own->alive_at_ns < DAEMON_NS)
+	is_alive = now - own->alive_at_ns < DAEMON_NS;
+	if (peer->daemon_has_bulk && part.stream && now < part.stream->bulk_until_ns && is_alive)
 		return TC_ACT_UNSPEC;
+	/* A daemon that does not run ends no trial. */
+	usable = is_alive && peer->tried ? peer->tried : peer->links;
 	bytes = wire_bytes(skb);
 	uses = bpf_map_lookup_elem(&frames, &peer->number);
 	if (!uses)
@@ -310,7 +312,7 @@ int kumi_egress(struct __sk_buff *skb)
 	/* Bursts take turns. Single frames take the first link, so short messages stay on one. */
 	turn = *uses >> TURN_SHIFT;
 	is_burst = segments_of(skb) > 1;
-	number = earliest(peer, bytes, now, is_burst ? turn : 0,
+	number = earliest(peer, usable, bytes, now, is_burst ? turn : 0,
 			  part.stream ? lost_on(peer, &part) : KUMI_LINKS_MAX);
 	link = bpf_map_lookup_elem(&links, &number);
 	load = bpf_map_lookup_elem(&loads, &number);

@@ -44,8 +44,8 @@ pub struct Peer {
     pub number: u32,
     /// 1 if the daemon carries long streams, otherwise 0.
     pub daemon_has_bulk: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// Bit of the link that carries all frames for a moment, so that its rate shows; 0 for none.
+    pub tried: u32,
     /// Addresses by link.
     pub ways: [Way; LINKS_MAX],
 }

@@ -160,29 +160,26 @@ impl Known {
         self.trials.look_ns()
     }
 
-    /// Returns the ways to the peer. The link that is tried is used, or those that are up and do
-    /// not rest, or all that are up if each of them rests.
+    /// Returns the ways to the peer. Those that are up and do not rest are used, or all that are up
+    /// if each of them rests.
     pub fn ways(&self, peer: &DirectPeer, now_ns: u64) -> Peer {
         let all_rest = up(peer).all(|way| self.rests(way.link, now_ns));
         let mut value = Peer {
             links: 0,
             number: self.number,
             daemon_has_bulk: self.daemon_has_bulk.into(),
-            zero: 0,
+            tried: self.trials.link().map_or(0, |link| 1 << link),
             ways: [Way::default(); LINKS_MAX],
         };
-        let tried = self.trials.link();
         for way in &peer.ways {
-            let is_used = match tried {
-                Some(link) => way.link == link,
-                None => way.is_up && (all_rest || !self.rests(way.link, now_ns)),
-            };
+            let is_used = way.is_up && (all_rest || !self.rests(way.link, now_ns));
             value.links |= u32::from(is_used) << way.link;
             value.ways[usize::from(way.link)] = Way {
                 to: way.to,
                 from: way.from,
             };
         }
+        value.tried &= value.links;
         value
     }
 }

@@ -18,16 +18,17 @@ const WAY: Way = Way {
     from: [2, 0, 0, 0, 0, 8],
 };
 
+const OWN_DEVICE: Device = Device {
+    index: 1,
+    mac: [2, 0, 0, 0, 0, 2],
+    zero: [0; 6],
+    alive_at_ns: 0,
+};
+
 /// Returns programs that know one peer.
 fn program() -> Program {
     let mac = [2, 0, 0, 0, 0, 1];
-    let device = Device {
-        index: 1,
-        mac: [2, 0, 0, 0, 0, 2],
-        zero: [0; 6],
-        alive_at_ns: 0,
-    };
-    let program = Program::load(device, None).expect("the kernel takes the programs");
+    let program = Program::load(OWN_DEVICE, None).expect("the kernel takes the programs");
     let link = Link {
         index: 1,
         key: OWN_KEY,
@@ -42,15 +43,18 @@ fn program() -> Program {
         key: THEIR_KEY,
     };
     program.set_sender(ALIAS, Some(&sender)).unwrap();
-    let peer = Peer {
-        links: 1,
+    program.set_peer(mac, Some(&peer_with(1))).unwrap();
+    program
+}
+
+fn peer_with(ways: u8) -> Peer {
+    Peer {
+        links: (1 << ways) - 1,
         number: 0,
         daemon_has_bulk: 0,
-        zero: 0,
+        tried: 0,
         ways: [WAY; LINKS_MAX],
-    };
-    program.set_peer(mac, Some(&peer)).unwrap();
-    program
+    }
 }
 
 /// Returns what the program at a link does with a question or an answer, and the frame
@@ -160,15 +164,9 @@ fn link_ingress__answer__is_kept_if_its_tag_is_by_the_own_key() {
 /// Time of a byte at 1 Gb/s, in 1/1024 ns.
 const GIGABIT_BYTE_TIME: u64 = 8 << 10;
 
-/// Gives the peer of [`program`] this number of ways over links of this byte time.
-fn add_ways(program: &Program, count: u8, byte_time: u64) {
-    let mut peer = Peer {
-        links: (1 << count) - 1,
-        number: 0,
-        daemon_has_bulk: 0,
-        zero: 0,
-        ways: [WAY; LINKS_MAX],
-    };
+/// Gives the peer of [`program`] this number of ways over links of this byte time. Returns it.
+fn add_ways(program: &Program, count: u8, byte_time: u64) -> Peer {
+    let mut peer = peer_with(count);
     for number in 0..count {
         peer.ways[usize::from(number)].from[5] = number;
         let link = Link {
@@ -180,6 +178,7 @@ fn add_ways(program: &Program, count: u8, byte_time: u64) {
         program.set_link(number, &link).unwrap();
     }
     program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
+    peer
 }
 
 /// Sends a frame of 54 bytes to the peer as a burst of `segments`. Returns its link.
@@ -225,13 +224,34 @@ fn clear_load__link_that_is_behind__is_free() {
 
 #[test]
 #[ignore = "needs root, bpf"]
+fn kumi_egress__link_that_is_tried__carries_all_frames_while_the_daemon_lives() {
+    let mut program = program();
+    let mut peer = add_ways(&program, 2, GIGABIT_BYTE_TIME);
+    peer.tried = 0b10;
+    program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
+    // Returns the links of bursts after the daemon was last alive.
+    let mut links_after = |silence_ns| {
+        let device = Device {
+            alive_at_ns: super::super::kernel_ns() - silence_ns,
+            ..OWN_DEVICE
+        };
+        program.set_device(&device).unwrap();
+        [(); 4].map(|()| send(&mut program, 44))
+    };
+    assert_eq!(links_after(0), [1; 4]);
+    let links = links_after(1_000_000_000);
+    assert!([0, 1].iter().all(|link| links.contains(link)), "{links:?}");
+}
+
+#[test]
+#[ignore = "needs root, bpf"]
 fn link_ingress__question_on_a_path_without_addresses__has_no_answer() {
     let mut program = program();
     let peer = Peer {
         links: 0,
         number: 0,
         daemon_has_bulk: 0,
-        zero: 0,
+        tried: 0,
         ways: [Way::default(); LINKS_MAX],
     };
     program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
