@@ -3,6 +3,7 @@
 use super::stream::{Stream, now_s};
 use super::{Bench, KUMI};
 use kumi_lab::topology::{Direction, LinkChange};
+use kumi_testlab::star;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -32,13 +33,24 @@ fn await_datapath(bench: &Bench, host: &str, datapath: &str) -> Value {
     }
 }
 
-#[test]
-#[ignore = "needs root, netns, tun, bpf"]
-fn datapath__kernel_at_both_ends__carries_streams_over_both_links() {
-    let bench = Bench::with_options("kernel", 2, &KERNEL);
+/// Most that a stream has over one of the links of [`over_kernel`]. Over both it had 220 to 334
+/// Mb/s in 14 runs of the first test.
+const ONE_LINK_MBPS: f64 = 190.0;
+
+/// Returns two hosts whose frames the kernel carries over two links of 200 Mb/s. Two processors
+/// carry both together.
+fn over_kernel(test: &str) -> Bench {
+    let bench = Bench::start(test, &["auto"; 2], &star(2, 2, "200Mbit"), &KERNEL);
     for host in ["h1", "h2"] {
         await_datapath(&bench, host, "kernel");
     }
+    bench
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, bpf"]
+fn datapath__kernel_at_both_ends__carries_streams_over_both_links() {
+    let bench = over_kernel("kernel");
     let start_s = now_s();
     let record = Stream::start(&bench, 2.0).finish();
     let state = bench.state("h1");
@@ -54,9 +66,8 @@ fn datapath__kernel_at_both_ends__carries_streams_over_both_links() {
         daemon_bytes < 2_000_000,
         "the daemon sent {daemon_bytes} bytes"
     );
-    // Two links of 500 Mb/s.
     let mbps = record.mbps(start_s + 1.0, start_s + 2.0);
-    assert!(mbps > 600.0, "{mbps} Mb/s");
+    assert!(mbps > ONE_LINK_MBPS, "{mbps} Mb/s");
 }
 
 #[test]
@@ -169,10 +180,7 @@ fn datapath__killed_daemon__is_followed_by_one_with_either_data_path() {
 #[test]
 #[ignore = "needs root, netns, tun, bpf"]
 fn datapath__daemon_killed_under_load__streams_go_on_and_the_next_daemon_takes_over() {
-    let bench = Bench::with_options("heir", 2, &KERNEL);
-    for host in ["h1", "h2"] {
-        await_datapath(&bench, host, "kernel");
-    }
+    let bench = over_kernel("heir");
     let stream = Stream::start(&bench, 6.0);
     std::thread::sleep(Duration::from_millis(1300));
     let killed_s = now_s();
@@ -196,9 +204,8 @@ fn datapath__daemon_killed_under_load__streams_go_on_and_the_next_daemon_takes_o
         silences_s.iter().all(|silence_s| *silence_s < 0.1),
         "{silences_s:?}"
     );
-    // Two links of 500 Mb/s.
     let mbps = record.mbps(killed_s + 0.5, killed_s + 1.9);
-    assert!(mbps > 600.0, "{mbps} Mb/s without a daemon");
+    assert!(mbps > ONE_LINK_MBPS, "{mbps} Mb/s without a daemon");
 }
 
 #[test]
@@ -224,10 +231,7 @@ fn datapath__daemon_killed_that_carried_a_long_stream__leaves_it_to_the_kernel()
 #[test]
 #[ignore = "needs root, netns, tun, bpf"]
 fn datapath__moved_100_times_under_load__breaks_no_connection_and_changes_no_byte() {
-    let bench = Bench::with_options("moved", 2, &KERNEL);
-    for host in ["h1", "h2"] {
-        await_datapath(&bench, host, "kernel");
-    }
+    let bench = over_kernel("moved");
     let transfers = [
         bench.transfer_to(2, 7001, 300),
         bench.transfer_to(1, 7002, 300),

@@ -16,7 +16,7 @@ const STOP_STALL_S_MAX: f64 = 1.0;
 #[ignore = "needs root, netns, tun"]
 fn device__restarted_with_a_cable_out_and_later_paused__recovers_quickly() {
     // The rates are low enough for two processors, so that the links are the limit.
-    let mut bench = Bench::with_rate("restart", &["auto"; 2], "300Mbit");
+    let mut bench = Bench::with_rate("restart", &["auto"; 2], "150Mbit");
     let pause = |seconds| std::thread::sleep(Duration::from_secs_f64(seconds));
     let mac = bench.state("h2")["peers"][0]["mac"].clone();
     let stream = Stream::start(&bench, 11.5);
