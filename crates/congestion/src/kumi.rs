@@ -6,9 +6,12 @@
 //!   T   shortest round trip           q   queue: shortest round trip of a round, less T
 //!   W   window, in packets            P   pace            s   step of a probe
 //!
-//!   search    W + 1 for each packet acknowledged   P = 2 W / RTT, at most R; none if R is unknown
+//!   search    W + 1 for each packet acknowledged   P = 2 W / RTT, at most R; none if W is full and
+//!                                                  R unknown
 //!   hold      W = 2 P T + P / 1024 + 2             P = R; R (1 + s) in a probe; R 31/32 at a queue
-//!   compete   W of CUBIC                           P = 5/4 W / RTT, at least R if W is not full
+//!   compete   W of CUBIC                           P = 5/4 W / RTT, at least R if W is not full;
+//!                                                  none if it is full and R unknown, or it was
+//!                                                  full for 32 rounds
 //!
 //!             ┌──────────── idle for an RTO, R known ─────────────┐
 //!             ▼                                                   │
@@ -444,10 +447,10 @@ impl Kumi {
                 if is_full {
                     self.window += u64::from(a.acked);
                 }
-                self.pace_pps = if self.path.is_bounded {
-                    rate.min(2 * clocked_pps)
-                } else {
-                    PPS_MAX
+                self.pace_pps = match self.path.is_bounded {
+                    true => rate.min(2 * clocked_pps),
+                    false if is_full => PPS_MAX,
+                    false => 2 * clocked_pps,
                 };
                 if self.path.is_bounded && self.window >= packets_of(rate, a.rtt_min_us) {
                     if self.is_spaced() {
@@ -483,11 +486,12 @@ impl Kumi {
                 }
                 // What fits the window leaves at the path's rate. Acknowledgements space out a
                 // window that has long been full.
-                let is_clocked = is_full && self.held.rounds > HELD_ROUNDS;
-                self.pace_pps = match self.path.is_bounded && !is_clocked {
-                    false => PPS_MAX,
-                    true if is_full => clocked_pps * 5 / 4,
-                    true => rate.max(clocked_pps * 5 / 4),
+                let is_bounded = self.path.is_bounded;
+                let is_clocked = is_full && (!is_bounded || self.held.rounds > HELD_ROUNDS);
+                self.pace_pps = match clocked_pps * 5 / 4 {
+                    _ if is_clocked => PPS_MAX,
+                    clocked_pps if is_full || !is_bounded => clocked_pps,
+                    clocked_pps => rate.max(clocked_pps),
                 };
             }
         }
