@@ -7,12 +7,13 @@
  *   R  bottleneck rate of the phase     q  queue: shortest round trip of a round, less T
  *   T  shortest round trip              s  step of a probe
  *
- *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if cwnd is
- *                                                full and R unknown
+ *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if R is unknown
  *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R 31/32 at a queue
- *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if cwnd is not
- *                                                full; none if it is full and R unknown, or it
- *                                                was full for 32 rounds
+ *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full;
+ *                                                none if it was full for 32 rounds, or R is
+ *                                                unknown
+ *
+ * In an all-to-all, cwnd paces what does not fill it even if R is unknown.
  *
  *             ┌──────────── idle for an RTO, R known ─────────────┐
  *             ▼                                                   │
@@ -439,7 +440,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		if (is_full)
 			set_window(tp, tp->snd_cwnd + rs->acked_sacked);
 		clocked = 2 * pps_of(tp->snd_cwnd, srtt_us(tp));
-		if (path->is_bounded || memory->is_local || !is_full)
+		if (path->is_bounded || memory->is_local || (memory->is_crowded && !is_full))
 			set_pace(sk, clocked < pps || !path->is_bounded ? clocked : pps);
 		else
 			set_burst(sk, clocked);
@@ -484,7 +485,8 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		 * Acknowledgements space out a window that has long been full. Paced as well, it
 		 * would leave the losses of a shared port to unpaced neighbours.
 		 */
-		is_clocked = is_full && (!path->is_bounded || memory->held_rounds > HELD_ROUNDS);
+		is_clocked = path->is_bounded ? is_full && memory->held_rounds > HELD_ROUNDS
+					      : is_full || !memory->is_crowded;
 		if (memory->is_local || (is_spaced(tp) && !is_clocked))
 			set_pace(sk, pps);
 		else

@@ -99,6 +99,7 @@ struct kumi_tcp_memory {
 	__u32 skipped;          /* restarts since the last probe */
 	__u32 phase;            /* the phase it is in: an index of phases */
 	__u32 phase_before;     /* the one it was in before */
+	__u32 is_crowded;       /* 0 or 1: the phase is an all-to-all */
 	__u32 confirm_rtt_us;   /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
 	__u32 rank;             /* owner of the phase page; 0: none */
 	__u32 has_sent;         /* 0 or 1: the first data has been sent */
@@ -144,7 +145,9 @@ struct kumi_tcp_process {
 struct kumi_phase_page {
 	__u32 abi;
 	__u32 phase;
-	__u8 rest[4088];
+	__u8 rest[56];
+	char names[KUMI_PHASES_MAX][64];
+	__u8 pad[1984];
 };
 _Static_assert(sizeof(struct kumi_phase_page) == 4096, "one page");
 

@@ -65,6 +65,7 @@ static __always_inline void start(struct kumi_tcp_memory *memory, struct sock *s
 	if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
 		begin(memory, sk);
 	memory->has_sent = 1;
+	pace_unknown(memory, sk);
 	if (has(KUMI_TCP_PACED_RESTART))
 		restart(memory, sk);
 }

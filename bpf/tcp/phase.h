@@ -22,6 +22,30 @@ static __always_inline __u32 phase_now(const struct kumi_tcp_memory *memory)
 	return phase < KUMI_PHASES_MAX ? phase : KUMI_PHASES_MAX - 1;
 }
 
+/*
+ * Returns whether all processes send to all in a phase: MPI_Alltoall, MPI_Ialltoall, and names that
+ * begin like them.
+ */
+static __always_inline bool is_all_to_all(__u32 rank, __u32 phase)
+{
+	static const char starts[][12] = { "MPI_Alltoal", "MPI_Ialltoa" };
+	const struct kumi_phase_page *page = page_of(rank);
+	const volatile char *name;
+	bool is_either = false;
+
+	if (!page)
+		return false;
+	name = page->names[phase % KUMI_PHASES_MAX];
+	for (int start = 0; start < 2; start++) {
+		bool is_same = true;
+
+		for (int at = 0; at < 11; at++)
+			is_same &= name[at] == starts[start][at];
+		is_either |= is_same;
+	}
+	return is_either;
+}
+
 /* Saves the parameters of the phase that ends. */
 static __always_inline void leave(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
@@ -100,6 +124,7 @@ static __always_inline void follow_phase(struct kumi_tcp_memory *memory, struct 
 	memory->phase_before = memory->phase;
 	memory->entered_at_ns = bpf_ktime_get_ns();
 	memory->phase = phase;
+	memory->is_crowded = is_all_to_all(memory->rank, phase);
 	begin_round(memory, tcp_sk(sk)->delivered + tcp_sk(sk)->packets_out);
 	enter(memory, sk);
 }

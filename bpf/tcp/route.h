@@ -75,6 +75,24 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	COUNT(paced);
 }
 
+/*
+ * Paces what follows on an empty path whose rate is unknown. In an all-to-all, the window spaces it
+ * out, since the bursts of all connections would meet. Elsewhere it leaves at once: only then does
+ * it show the rate, and a short message has no use for a pace.
+ */
+static __always_inline void pace_unknown(const struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	__u64 clocked = 2 * pps_of(tcp_sk(sk)->snd_cwnd, srtt_us(tcp_sk(sk)));
+
+	if (memory->mode == HOLD || memory->is_local ||
+	    memory->phases[memory->phase % KUMI_PHASES_MAX].is_bounded)
+		return;
+	if (memory->is_crowded)
+		set_pace(sk, clocked);
+	else
+		set_burst(sk, clocked);
+}
+
 /* Makes the first burst a probe of any step: its packets arrive in the first round. */
 static __always_inline void probe_at_once(struct kumi_tcp_memory *memory, struct sock *sk)
 {

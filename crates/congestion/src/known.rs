@@ -1,7 +1,14 @@
 //! Knowledge of a path, in packets per second.
 
+pub const SECOND_US: u64 = 1_000_000;
+
 /// A span of the highest rate: twice that is how long a rate is remembered while others are seen.
 const SPAN_US: u64 = 10_000_000;
+
+/// Returns the packets that `pps` carries in `us`.
+pub fn packets_of(pps: u64, us: u64) -> u64 {
+    pps * us / SECOND_US
+}
 
 /// Knowledge of a path in one phase.
 #[derive(Debug, Clone, Copy, Default)]

@@ -6,12 +6,13 @@
 //!   T   shortest round trip           q   queue: shortest round trip of a round, less T
 //!   W   window, in packets            P   pace            s   step of a probe
 //!
-//!   search    W + 1 for each packet acknowledged   P = 2 W / RTT, at most R; none if W is full and
-//!                                                  R unknown
+//!   search    W + 1 for each packet acknowledged   P = 2 W / RTT, at most R; none if R is unknown
 //!   hold      W = 2 P T + P / 1024 + 2             P = R; R (1 + s) in a probe; R 31/32 at a queue
 //!   compete   W of CUBIC                           P = 5/4 W / RTT, at least R if W is not full;
-//!                                                  none if it is full and R unknown, or it was
-//!                                                  full for 32 rounds
+//!                                                  none if it was full for 32 rounds, or R is
+//!                                                  unknown
+//!
+//! In an all-to-all, W paces what does not fill it even if R is unknown.
 //!
 //!             ┌──────────── idle for an RTO, R known ─────────────┐
 //!             ▼                                                   │
@@ -21,7 +22,7 @@
 //! ```
 
 use crate::control::{Acknowledgement, Control};
-use crate::known::Path;
+use crate::known::{Path, SECOND_US, packets_of};
 use crate::rivals::cubic::Cubic;
 
 /// Fewest packets that show a rate, and the most that leave at once on an unknown path.
@@ -45,7 +46,6 @@ const WINDOW_MIN: u64 = 2;
 const SKIPPED_MAX: u32 = 64;
 /// Highest rate: 64-byte packets at 137 Gb/s.
 const PPS_MAX: u64 = 1 << 28;
-const SECOND_US: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -128,6 +128,8 @@ pub struct Kumi {
     target: u64,
     repair: Option<Repair>,
     route_pps: Option<u64>,
+    /// The phase is an all-to-all.
+    is_crowded: bool,
     cubic: Cubic,
 }
 
@@ -154,14 +156,10 @@ impl Default for Kumi {
             target: 10,
             repair: None,
             route_pps: None,
+            is_crowded: false,
             cubic: Cubic::default(),
         }
     }
-}
-
-/// Returns the packets that `pps` carries in `us`.
-fn packets_of(pps: u64, us: u64) -> u64 {
-    pps * us / SECOND_US
 }
 
 impl Kumi {
@@ -171,6 +169,12 @@ impl Kumi {
             route_pps: Some(pps),
             ..Self::default()
         }
+    }
+
+    /// Returns the control in an all-to-all.
+    pub fn in_all_to_all(mut self) -> Self {
+        self.is_crowded = true;
+        self
     }
 
     /// A longer round trip than this beyond the shortest is a queue, not a clump.
@@ -449,7 +453,7 @@ impl Kumi {
                 }
                 self.pace_pps = match self.path.is_bounded {
                     true => rate.min(2 * clocked_pps),
-                    false if is_full => PPS_MAX,
+                    false if is_full || !self.is_crowded => PPS_MAX,
                     false => 2 * clocked_pps,
                 };
                 if self.path.is_bounded && self.window >= packets_of(rate, a.rtt_min_us) {
@@ -487,7 +491,10 @@ impl Kumi {
                 // What fits the window leaves at the path's rate. Acknowledgements space out a
                 // window that has long been full.
                 let is_bounded = self.path.is_bounded;
-                let is_clocked = is_full && (!is_bounded || self.held.rounds > HELD_ROUNDS);
+                let is_clocked = match is_bounded {
+                    true => is_full && self.held.rounds > HELD_ROUNDS,
+                    false => is_full || !self.is_crowded,
+                };
                 self.pace_pps = match clocked_pps * 5 / 4 {
                     _ if is_clocked => PPS_MAX,
                     clocked_pps if is_full || !is_bounded => clocked_pps,
