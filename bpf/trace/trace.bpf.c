@@ -34,6 +34,8 @@ const volatile struct kumi_trace_settings settings = {};
 #define OPTION_END 0
 #define OPTION_NOP 1
 #define OPTION_SACK 5
+/* First word of options that have a timestamp only (RFC 7323, appendix A). */
+#define OPTION_LONE_TIMESTAMP 0x0101080a
 /* Acknowledgements that follow data by less than this were not delayed. */
 #define HELD_MIN_NS 1000000
 
@@ -168,81 +170,90 @@ static __always_inline struct watched *find(struct sock *sk)
 	return at(sk);
 }
 
-/* Copies the cumulative counters of a connection, including the current span. */
-static __always_inline void fill_totals(struct kumi_trace_event *event, const struct watched *record,
-					const struct tcp_sock___traced *traced)
-{
-	__u32 running = BPF_CORE_READ_BITFIELD_PROBED(traced, chrono_type);
-	__u32 span = (__u32)bpf_jiffies64() - BPF_CORE_READ(traced, chrono_start);
+/*
+ * Reads a field of a socket. A program reads sockets that it is given as such directly. It needs a
+ * helper, which takes ten times as long, for one that it found through a packet.
+ */
+#define GIVEN(object, field) ((object)->field)
+#define GIVEN_BITS(object, field) BPF_CORE_READ_BITFIELD(object, field)
+#define FOUND(object, field) BPF_CORE_READ(object, field)
+#define FOUND_BITS(object, field) BPF_CORE_READ_BITFIELD_PROBED(object, field)
 
-	event->bytes_sent = BPF_CORE_READ(traced, bytes_sent);
-	event->bytes_resent = BPF_CORE_READ(traced, bytes_retrans);
-	event->bytes_acked = BPF_CORE_READ(traced, bytes_acked);
-	event->network_ticks = BPF_CORE_READ(traced, chrono_stat[0]) + (running == 1 ? span : 0);
-	event->far_ticks = BPF_CORE_READ(traced, chrono_stat[1]) + (running == 2 ? span : 0);
-	event->buffer_ticks = BPF_CORE_READ(traced, chrono_stat[2]) + (running == 3 ? span : 0);
-	event->dsacks = BPF_CORE_READ(traced, dsack_dups);
-	event->dupacks = record->dupacks;
-	event->sacks = record->sacks;
-}
+/* Copies the state of the connection `tp`, whose socket is `sk`. */
+#define FILL(event, sk, tp, READ, READ_BITS)                                                             \
+	do {                                                                                             \
+		const struct inet_connection_sock___traced *icsk = (const void *)(tp);                   \
+		const struct tcp_sock___traced *traced = (const void *)(tp);                             \
+                                                                                                         \
+		(event)->pacing_bytes_ps = READ(sk, sk_pacing_rate);                                     \
+		(event)->snd_una = READ(traced, snd_una);                                                \
+		(event)->snd_nxt = READ(traced, snd_nxt);                                                \
+		(event)->write_seq = READ(traced, write_seq);                                            \
+		(event)->snd_wnd = READ(traced, snd_wnd);                                                \
+		(event)->rcv_wnd = READ(traced, rcv_wnd);                                                \
+		(event)->cwnd = READ(tp, snd_cwnd);                                                      \
+		(event)->ssthresh = READ(tp, snd_ssthresh);                                              \
+		(event)->in_flight = READ(tp, packets_out) - READ(tp, sacked_out) - READ(tp, lost_out) + \
+				     READ(tp, retrans_out);                                              \
+		(event)->srtt_us = READ(tp, srtt_us) >> 3;                                               \
+		(event)->rtt_min_us = READ(tp, rtt_min.s[0].v);                                          \
+		(event)->rto_ticks = READ(tp, inet_conn.icsk_rto);                                       \
+		(event)->mss_bytes = READ(tp, mss_cache);                                                \
+		(event)->ca_state = READ_BITS(icsk, icsk_ca_state);                                      \
+		(event)->limit = READ_BITS(traced, chrono_type);                                         \
+		(event)->is_ipv6 = READ(sk, __sk_common.skc_family) == AF_INET6;                         \
+		(event)->local_port = READ(sk, __sk_common.skc_num);                                     \
+		(event)->remote_port = bpf_ntohs(READ(sk, __sk_common.skc_dport));                       \
+		*(__u32 *)(event)->local = READ(sk, __sk_common.skc_rcv_saddr);                          \
+		*(__u32 *)(event)->remote = READ(sk, __sk_common.skc_daddr);                             \
+		(event)->bytes_sent = READ(traced, bytes_sent);                                          \
+		(event)->bytes_resent = READ(traced, bytes_retrans);                                     \
+		(event)->bytes_acked = READ(traced, bytes_acked);                                        \
+		(event)->network_ticks = READ(traced, chrono_stat[0]);                                   \
+		(event)->far_ticks = READ(traced, chrono_stat[1]);                                       \
+		(event)->buffer_ticks = READ(traced, chrono_stat[2]);                                    \
+		(event)->dsacks = READ(traced, dsack_dups);                                              \
+		chrono_start = READ(traced, chrono_start);                                               \
+	} while (0)
 
-static __always_inline void fill(struct kumi_trace_event *event, const struct sock *sk)
-{
-	struct inet_connection_sock___traced *icsk = (void *)sk;
-	struct tcp_sock___traced *traced = (void *)sk;
-	struct tcp_sock *tp = (void *)sk;
-
-	event->at_ns = bpf_ktime_get_ns();
-	event->pacing_bytes_ps = BPF_CORE_READ(sk, sk_pacing_rate);
-	event->snd_una = BPF_CORE_READ(traced, snd_una);
-	event->snd_nxt = BPF_CORE_READ(traced, snd_nxt);
-	event->write_seq = BPF_CORE_READ(traced, write_seq);
-	event->snd_wnd = BPF_CORE_READ(traced, snd_wnd);
-	event->rcv_wnd = BPF_CORE_READ(traced, rcv_wnd);
-	event->cwnd = BPF_CORE_READ(tp, snd_cwnd);
-	event->ssthresh = BPF_CORE_READ(tp, snd_ssthresh);
-	event->in_flight = BPF_CORE_READ(tp, packets_out) - BPF_CORE_READ(tp, sacked_out) -
-			   BPF_CORE_READ(tp, lost_out) + BPF_CORE_READ(tp, retrans_out);
-	event->srtt_us = BPF_CORE_READ(tp, srtt_us) >> 3;
-	event->rtt_min_us = BPF_CORE_READ(tp, rtt_min.s[0].v);
-	event->rto_ticks = BPF_CORE_READ(tp, inet_conn.icsk_rto);
-	event->mss_bytes = BPF_CORE_READ(tp, mss_cache);
-	event->ca_state = BPF_CORE_READ_BITFIELD_PROBED(icsk, icsk_ca_state);
-	event->limit = BPF_CORE_READ_BITFIELD_PROBED(traced, chrono_type);
-	event->is_ipv6 = BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6;
-	event->reserved = 0;
-	event->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
-	event->remote_port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
-	__builtin_memset(event->local, 0, 32);
-	if (event->is_ipv6) {
-		BPF_CORE_READ_INTO(event->local, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
-		BPF_CORE_READ_INTO(event->remote, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
-	} else {
-		*(__u32 *)event->local = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
-		*(__u32 *)event->remote = BPF_CORE_READ(sk, __sk_common.skc_daddr);
-	}
-	event->lost = events_lost;
-}
-
-static __always_inline void report(const struct watched *record, const struct sock *sk, __u32 kind,
-				   __u32 detail, __u32 ack)
+/* Reports an event of the connection `tp`, or of the socket `sk` of a packet if `tp` is NULL. */
+static __always_inline void report(const struct watched *record, const struct sock *sk,
+				   const struct tcp_sock *tp, __u32 kind, __u32 detail, __u32 ack)
 {
 	struct kumi_trace_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	const struct kumi_phase_page *page;
+	__u32 chrono_start, span;
 
 	if (!event) {
 		__sync_fetch_and_add(&events_lost, 1);
 		return;
 	}
+	event->at_ns = bpf_ktime_get_ns();
 	event->cookie = record->cookie;
 	event->kind = kind;
 	event->detail = detail;
 	event->ack = ack;
+	event->reserved = 0;
+	event->lost = events_lost;
 	page = page_of(record->rank);
 	event->rank = page ? record->rank % RANKS_MAX : 0;
 	event->phase = page ? page->phase : 0;
-	fill(event, sk);
-	fill_totals(event, record, (const void *)sk);
+	event->dupacks = record->dupacks;
+	event->sacks = record->sacks;
+	__builtin_memset(event->local, 0, sizeof(event->local) + sizeof(event->remote));
+	if (tp)
+		FILL(event, sk, tp, GIVEN, GIVEN_BITS);
+	else
+		FILL(event, sk, (const struct tcp_sock *)sk, FOUND, FOUND_BITS);
+	if (event->is_ipv6) {
+		BPF_CORE_READ_INTO(event->local, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
+		BPF_CORE_READ_INTO(event->remote, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
+	}
+	/* The span that has not ended yet. */
+	span = (__u32)bpf_jiffies64() - chrono_start;
+	event->network_ticks += event->limit == 1 ? span : 0;
+	event->far_ticks += event->limit == 2 ? span : 0;
+	event->buffer_ticks += event->limit == 3 ? span : 0;
 	/*
 	 * The reader polls. Waking it for each event would take the processor from the observed
 	 * programs.
@@ -250,25 +261,31 @@ static __always_inline void report(const struct watched *record, const struct so
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* Returns whether this end has sent data that is not acknowledged yet. */
-static __always_inline bool has_sent(const struct sock *sk)
-{
-	const struct tcp_sock___traced *traced = (void *)sk;
-
-	return BPF_CORE_READ(traced, snd_una) != BPF_CORE_READ(traced, write_seq);
-}
+/* First bytes of a TCP header. */
+struct tcp_header {
+	__be16 ports[2];
+	__be32 sequence;
+	__be32 ack;
+	__u8 offset;
+	__u8 flags;
+	__be16 rest[3];
+	__be32 option;
+};
 
 /* Returns whether a header of `header` bytes has a selective acknowledgement. */
-static __always_inline bool has_sack(const unsigned char *tcp, __u32 header)
+static __always_inline bool has_sack(const unsigned char *tcp, __u32 header, __be32 first)
 {
 	__u8 options[OPTIONS_ROOM] = {}, kind, size;
 	__u32 length = header - 20, at = 0;
 
+	/* Most have a timestamp only. */
+	if (header <= 20 || (header == 32 && first == bpf_htonl(OPTION_LONE_TIMESTAMP)))
+		return false;
 	/*
 	 * Bytes after shorter options are read without use, because the verifier requires a
 	 * constant length.
 	 */
-	if (header <= 20 || length > OPTIONS_MAX || bpf_probe_read_kernel(options, OPTIONS_MAX, tcp + 20))
+	if (length > OPTIONS_MAX || bpf_probe_read_kernel(options, OPTIONS_MAX, tcp + 20))
 		return false;
 	for (int option = 0; option < OPTIONS_MAX && at + 1 < length; option++) {
 		kind = options[at % OPTIONS_ROOM];
@@ -282,68 +299,61 @@ static __always_inline bool has_sack(const unsigned char *tcp, __u32 header)
 	return false;
 }
 
-/* Counts acknowledgements that indicate a loss or re-ordering. */
-static __always_inline void count_signs(struct watched *record, const struct sock *sk,
-					const unsigned char *tcp, __u32 header, __u32 payload, __u32 ack)
-{
-	const struct tcp_sock___traced *traced = (void *)sk;
-	const struct tcp_sock *tp = (void *)sk;
-
-	if (!payload && ack == BPF_CORE_READ(traced, snd_una) && BPF_CORE_READ(tp, packets_out))
-		record->dupacks++;
-	if (has_sack(tcp, header))
-		record->sacks++;
-}
-
 /* A segment has arrived for an established connection, and is not processed yet. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
+	const struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	const struct tcp_sock___traced *traced = (const void *)tp;
 	struct watched *record = find(sk);
-	__u32 payload, ack = 0;
-	__u8 offset = 0;
-	unsigned char *tcp;
+	struct tcp_header tcp;
+	__u32 header, payload, ack;
 
-	if (!record)
+	if (!record || !tp || bpf_probe_read_kernel(&tcp, sizeof(tcp), skb->data))
 		return 0;
-	tcp = BPF_CORE_READ(skb, data);
-	bpf_probe_read_kernel(&ack, sizeof(ack), tcp + 8);
-	bpf_probe_read_kernel(&offset, sizeof(offset), tcp + 12);
-	payload = BPF_CORE_READ(skb, len) - (offset >> 4) * 4;
-	count_signs(record, sk, tcp, (offset >> 4) * 4, payload, bpf_ntohl(ack));
+	header = (tcp.offset >> 4) * 4;
+	payload = skb->len - header;
+	ack = bpf_ntohl(tcp.ack);
+	/* Signs of a loss or of re-ordering. */
+	if (!payload && ack == traced->snd_una && tp->packets_out)
+		record->dupacks++;
+	if (has_sack(skb->data, header, tcp.option))
+		record->sacks++;
 	if (payload && !record->data_at_ns)
 		record->data_at_ns = bpf_ktime_get_ns();
-	if (settings.only_senders && !has_sent(sk))
+	/* An end that has nothing under way is a receiver. */
+	if (settings.only_senders && traced->snd_una == traced->write_seq)
 		return 0;
-	report(record, sk, KUMI_TRACE_ACK, payload, bpf_ntohl(ack));
+	report(record, sk, tp, KUMI_TRACE_ACK, payload, ack);
 	return 0;
 }
 
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(on_retransmit, struct sock *sk)
 {
-	struct inet_connection_sock___traced *icsk = (void *)sk;
+	const struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	const struct inet_connection_sock___traced *icsk = (const void *)tp;
 	struct watched *record = find(sk);
 	__u32 why = KUMI_TRACE_FAST;
 
-	if (!record)
+	if (!record || !tp)
 		return 0;
-	if (BPF_CORE_READ(icsk, icsk_pending) == ICSK_TIME_LOSS_PROBE)
+	if (icsk->icsk_pending == ICSK_TIME_LOSS_PROBE)
 		why = KUMI_TRACE_PROBE;
-	else if (BPF_CORE_READ_BITFIELD_PROBED(icsk, icsk_ca_state) == TCP_CA_Loss ||
-		 BPF_CORE_READ(icsk, icsk_retransmits))
+	else if (BPF_CORE_READ_BITFIELD(icsk, icsk_ca_state) == TCP_CA_Loss || icsk->icsk_retransmits)
 		why = KUMI_TRACE_TIMEOUT;
-	report(record, sk, KUMI_TRACE_RETRANSMIT, why, 0);
+	report(record, sk, tp, KUMI_TRACE_RETRANSMIT, why, 0);
 	return 0;
 }
 
 SEC("tp_btf/tcp_cong_state_set")
 int BPF_PROG(on_state, struct sock *sk, __u8 state)
 {
+	const struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct watched *record = find(sk);
 
-	if (record)
-		report(record, sk, KUMI_TRACE_STATE, state, 0);
+	if (record && tp)
+		report(record, sk, tp, KUMI_TRACE_STATE, state, 0);
 	return 0;
 }
 
@@ -351,14 +361,14 @@ int BPF_PROG(on_state, struct sock *sk, __u8 state)
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(on_write, struct sock *sk)
 {
-	struct tcp_sock *tp = (void *)sk;
+	const struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct watched *record;
 
-	if (BPF_CORE_READ(tp, packets_out))
+	if (!tp || tp->packets_out)
 		return 0;
 	record = find(sk);
 	if (record)
-		report(record, sk, KUMI_TRACE_WRITE, 0, 0);
+		report(record, sk, tp, KUMI_TRACE_WRITE, 0, 0);
 	return 0;
 }
 
@@ -373,7 +383,7 @@ int BPF_PROG(on_drop, struct sk_buff *skb, void *location, enum skb_drop_reason 
 	sk = skb->sk;
 	record = sk ? at(sk) : NULL;
 	if (record)
-		report(record, sk, KUMI_TRACE_LOCAL_DROP, 0, 0);
+		report(record, sk, NULL, KUMI_TRACE_LOCAL_DROP, 0, 0);
 	return 0;
 }
 
@@ -393,19 +403,20 @@ int BPF_PROG(on_send, struct sk_buff *skb)
 	held_ns = bpf_ktime_get_ns() - record->data_at_ns;
 	record->data_at_ns = 0;
 	if (held_ns >= HELD_MIN_NS)
-		report(record, sk, KUMI_TRACE_HELD_ACK, held_ns / 1000, 0);
+		report(record, sk, NULL, KUMI_TRACE_HELD_ACK, held_ns / 1000, 0);
 	return 0;
 }
 
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(on_close, struct sock *sk)
 {
+	const struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	__u64 address = (__u64)sk;
 	struct watched *record = at(sk);
 
 	if (!record)
 		return 0;
-	report(record, sk, KUMI_TRACE_CLOSE, 0, 0);
+	report(record, sk, tp, KUMI_TRACE_CLOSE, 0, 0);
 	bpf_map_delete_elem(&sockets, &address); /* the address will be another socket's */
 	return 0;
 }
