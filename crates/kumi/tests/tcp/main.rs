@@ -1,5 +1,6 @@
 //! Tests of the congestion control on this machine's kernel, in a lab of its own.
 
+mod all_to_all;
 mod application;
 mod bursts;
 mod crowd;
