@@ -16,7 +16,7 @@ const STOP_STALL_S_MAX: f64 = 1.0;
 #[ignore = "needs root, netns, tun"]
 fn device__restarted_with_a_cable_out_and_later_paused__recovers_quickly() {
     // The rates are low enough for two processors, so that the links are the limit.
-    let mut bench = Bench::with_rate("restart", &["auto"; 2], "150Mbit");
+    let mut bench = Bench::with_rate("restart", &["auto"; 2], "100Mbit");
     let pause = |seconds| std::thread::sleep(Duration::from_secs_f64(seconds));
     let mac = bench.state("h2")["peers"][0]["mac"].clone();
     let stream = Stream::start(&bench, 11.5);
@@ -58,7 +58,8 @@ fn device__restarted_with_a_cable_out_and_later_paused__recovers_quickly() {
         stalls_s[1]
     );
     eprintln!("{summary}");
-    assert!(after_mbps > 0.85 * before_mbps, "{summary}");
+    // One link has half. A window that is cut costs a fifth of these 0.6 s.
+    assert!(after_mbps > 0.75 * before_mbps, "{summary}");
     assert!(one_link_mbps < 0.7 * before_mbps, "{summary}");
     assert!(end_s > continued_s, "nothing after the stop: {summary}");
     assert!(stalls_s[0] <= RESTART_STALL_S_MAX, "{summary}");
