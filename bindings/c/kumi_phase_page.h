@@ -5,8 +5,8 @@
  * `kumi run` creates the page (a BPF array map that can be mapped) and leaves it open in the
  * process that it starts. KUMI_PHASE_FD contains the number of the descriptor. The writers map the
  * page shared: the MPI wrappers of libkumi_preload.so, kumi_phase.c in a program, and the Python
- * module. The kernel's TCP programs read `phase` with one aligned 4-byte load. They read `names`
- * only to show them.
+ * module. The kernel's TCP programs read `phase` with one aligned 4-byte load. They read `names` to
+ * show them, and to find all-to-alls.
  *
  *      0        4        8        12       16                24       28            64
  *      +--------+--------+--------+--------+-----------------+--------+-------------+

@@ -430,7 +430,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 	struct kumi_tcp_path *path = path_of(memory);
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u32 pps = rate_of(path);
-	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2, is_clocked;
+	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2, is_at_once;
 	__u64 clocked;
 
 	if (memory->train_pps > pps)
@@ -485,9 +485,9 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		 * Acknowledgements space out a window that has long been full. Paced as well, it
 		 * would leave the losses of a shared port to unpaced neighbours.
 		 */
-		is_clocked = path->is_bounded ? is_full && memory->held_rounds > HELD_ROUNDS
+		is_at_once = path->is_bounded ? is_full && memory->held_rounds > HELD_ROUNDS
 					      : is_full || !memory->is_crowded;
-		if (memory->is_local || (is_spaced(tp) && !is_clocked))
+		if (memory->is_local || (is_spaced(tp) && !is_at_once))
 			set_pace(sk, pps);
 		else
 			set_burst(sk, clocked);

@@ -80,12 +80,11 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
  * out, since the bursts of all connections would meet. Elsewhere it leaves at once: only then does
  * it show the rate, and a short message has no use for a pace.
  */
-static __always_inline void pace_unknown(const struct kumi_tcp_memory *memory, struct sock *sk)
+static __always_inline void pace_unknown(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	__u64 clocked = 2 * pps_of(tcp_sk(sk)->snd_cwnd, srtt_us(tcp_sk(sk)));
 
-	if (memory->mode == HOLD || memory->is_local ||
-	    memory->phases[memory->phase % KUMI_PHASES_MAX].is_bounded)
+	if (memory->mode == HOLD || memory->is_local || path_of(memory)->is_bounded)
 		return;
 	if (memory->is_crowded)
 		set_pace(sk, clocked);

@@ -171,16 +171,16 @@ static __always_inline struct watched *find(struct sock *sk)
 }
 
 /*
- * Reads a field of a socket. A program reads sockets that it is given as such directly. It needs a
- * helper, which takes ten times as long, for one that it found through a packet.
+ * Reads a field of a socket. A program reads a socket that a tracepoint passes to it directly. For
+ * one that it found through a packet, it needs a helper.
  */
 #define GIVEN(object, field) ((object)->field)
 #define GIVEN_BITS(object, field) BPF_CORE_READ_BITFIELD(object, field)
 #define FOUND(object, field) BPF_CORE_READ(object, field)
 #define FOUND_BITS(object, field) BPF_CORE_READ_BITFIELD_PROBED(object, field)
 
-/* Copies the state of the connection `tp`, whose socket is `sk`. */
-#define FILL(event, sk, tp, READ, READ_BITS)                                                             \
+/* Copies the state of the connection `tp`, whose socket is `sk`, and the start of its span. */
+#define FILL(event, span_start, sk, tp, READ, READ_BITS)                                                 \
 	do {                                                                                             \
 		const struct inet_connection_sock___traced *icsk = (const void *)(tp);                   \
 		const struct tcp_sock___traced *traced = (const void *)(tp);                             \
@@ -213,7 +213,7 @@ static __always_inline struct watched *find(struct sock *sk)
 		(event)->far_ticks = READ(traced, chrono_stat[1]);                                       \
 		(event)->buffer_ticks = READ(traced, chrono_stat[2]);                                    \
 		(event)->dsacks = READ(traced, dsack_dups);                                              \
-		chrono_start = READ(traced, chrono_start);                                               \
+		(span_start) = READ(traced, chrono_start);                                               \
 	} while (0)
 
 /* Reports an event of the connection `tp`, or of the socket `sk` of a packet if `tp` is NULL. */
@@ -222,7 +222,7 @@ static __always_inline void report(const struct watched *record, const struct so
 {
 	struct kumi_trace_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	const struct kumi_phase_page *page;
-	__u32 chrono_start, span;
+	__u32 span_start, span;
 
 	if (!event) {
 		__sync_fetch_and_add(&events_lost, 1);
@@ -242,15 +242,15 @@ static __always_inline void report(const struct watched *record, const struct so
 	event->sacks = record->sacks;
 	__builtin_memset(event->local, 0, sizeof(event->local) + sizeof(event->remote));
 	if (tp)
-		FILL(event, sk, tp, GIVEN, GIVEN_BITS);
+		FILL(event, span_start, sk, tp, GIVEN, GIVEN_BITS);
 	else
-		FILL(event, sk, (const struct tcp_sock *)sk, FOUND, FOUND_BITS);
+		FILL(event, span_start, sk, (const struct tcp_sock *)sk, FOUND, FOUND_BITS);
 	if (event->is_ipv6) {
 		BPF_CORE_READ_INTO(event->local, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
 		BPF_CORE_READ_INTO(event->remote, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
 	}
 	/* The span that has not ended yet. */
-	span = (__u32)bpf_jiffies64() - chrono_start;
+	span = (__u32)bpf_jiffies64() - span_start;
 	event->network_ticks += event->limit == 1 ? span : 0;
 	event->far_ticks += event->limit == 2 ? span : 0;
 	event->buffer_ticks += event->limit == 3 ? span : 0;

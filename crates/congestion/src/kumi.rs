@@ -491,12 +491,12 @@ impl Kumi {
                 // What fits the window leaves at the path's rate. Acknowledgements space out a
                 // window that has long been full.
                 let is_bounded = self.path.is_bounded;
-                let is_clocked = match is_bounded {
+                let is_at_once = match is_bounded {
                     true => is_full && self.held.rounds > HELD_ROUNDS,
                     false => is_full || !self.is_crowded,
                 };
                 self.pace_pps = match clocked_pps * 5 / 4 {
-                    _ if is_clocked => PPS_MAX,
+                    _ if is_at_once => PPS_MAX,
                     clocked_pps if is_full || !is_bounded => clocked_pps,
                     clocked_pps => rate.max(clocked_pps),
                 };

@@ -83,8 +83,9 @@ fn tutorial__commands_in_order__succeed_and_give_the_stated_results() {
         "one cable: {single_mbps} Mb/s"
     );
     // A debug build is slower than two cables: the processors were the limit at 1490 Mb/s.
+    let gain = if cfg!(debug_assertions) { 1.4 } else { 1.6 };
     assert!(
-        pair_mbps > 1.4 * single_mbps,
+        pair_mbps > gain * single_mbps,
         "both cables: {pair_mbps} Mb/s, one: {single_mbps}"
     );
 }

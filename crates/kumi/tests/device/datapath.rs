@@ -34,7 +34,7 @@ fn await_datapath(bench: &Bench, host: &str, datapath: &str) -> Value {
 }
 
 /// Most that a stream has over one of the links of [`over_kernel`]. Over both it had 220 to 334
-/// Mb/s in 14 runs of the first test.
+/// Mb/s in 13 runs of the first test.
 const ONE_LINK_MBPS: f64 = 190.0;
 
 /// Returns two hosts whose frames the kernel carries over two links of 200 Mb/s. Two processors

@@ -58,8 +58,7 @@ fn device__restarted_with_a_cable_out_and_later_paused__recovers_quickly() {
         stalls_s[1]
     );
     eprintln!("{summary}");
-    // One link has half. A window that is cut costs a fifth of these 0.6 s.
-    assert!(after_mbps > 0.75 * before_mbps, "{summary}");
+    assert!(after_mbps > 0.85 * before_mbps, "{summary}");
     assert!(one_link_mbps < 0.7 * before_mbps, "{summary}");
     assert!(end_s > continued_s, "nothing after the stop: {summary}");
     assert!(stalls_s[0] <= RESTART_STALL_S_MAX, "{summary}");
