@@ -20,11 +20,16 @@ fn sent_bytes(state: &Value) -> Vec<u64> {
 
 /// Waits until a host's frames to all its peers go this way.
 fn await_datapath(bench: &Bench, host: &str, datapath: &str) -> Value {
+    await_field(bench, host, "datapath", datapath)
+}
+
+/// Waits until a host tells this of all its peers.
+fn await_field(bench: &Bench, host: &str, field: &str, value: &str) -> Value {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let state = bench.state(host);
         let peers = state["peers"].as_array().unwrap();
-        if !peers.is_empty() && peers.iter().all(|peer| peer["datapath"] == datapath) {
+        if !peers.is_empty() && peers.iter().all(|peer| peer[field] == value) {
             return state;
         }
         let log = || bench.log(host);
@@ -211,11 +216,11 @@ fn datapath__daemon_killed_under_load__streams_go_on_and_the_next_daemon_takes_o
 #[test]
 #[ignore = "needs root, netns, tun, bpf"]
 fn datapath__daemon_killed_that_carried_a_long_stream__leaves_it_to_the_kernel() {
-    let bench = unlike_links("orphan", [400, 100]);
-    let stream = Stream::start(&bench, 8.0);
-    std::thread::sleep(Duration::from_millis(4000));
-    let state = bench.state("h1");
-    assert_eq!(state["peers"][0]["bulk_datapath"], "user", "{state:#}");
+    // Where a hypervisor takes processors, links of 400 and 100 Mb/s are found alike at times.
+    let bench = unlike_links("orphan", [400, 50]);
+    let stream = Stream::start(&bench, 10.0);
+    await_field(&bench, "h1", "bulk_datapath", "user");
+    std::thread::sleep(Duration::from_millis(500));
     let killed_s = now_s();
     bench.kill_first("orphan");
     std::thread::sleep(Duration::from_millis(2500));
