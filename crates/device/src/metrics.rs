@@ -251,6 +251,11 @@ const PATH: &[Metric] = &[
         "Times the path went down.",
     ),
     gauge(
+        "/kernel/loss",
+        "kumi_path_kernel_loss_ratio",
+        "Fraction of the kernel's bytes lost recently while the path was not full.",
+    ),
+    gauge(
         "/loss",
         "kumi_path_loss_ratio",
         "Fraction of packets lost recently.",

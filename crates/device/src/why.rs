@@ -48,11 +48,23 @@ pub fn reasons(state: &Value) -> Vec<String> {
     let is_kernel = state["datapath"] == "kernel";
     for peer in items(state, "peers").filter(|peer| is_kernel && peer["up"] == true) {
         let name = text(peer, "name");
+        let lossy: Vec<_> = items(peer, "paths")
+            .filter(|path| path["kernel"]["lossy"] == true)
+            .map(|path| text(path, "link"))
+            .collect();
+        reasons.extend(lossy.iter().map(|link| {
+            format!(
+                "{link} loses frames to peer {name}, so the daemon carries them there and repairs \
+                 the losses; check the cable and the switch port"
+            )
+        }));
         if peer["daemon"] == false {
             reasons.push(format!(
                 "the daemon of peer {name} does not answer, though its kernel does: only frames \
                  that the kernels carry arrive there; start its device again"
             ));
+        } else if peer["datapath"] == "user" && !lossy.is_empty() {
+            continue; // that is why
         } else if peer["datapath"] == "user" && peer["kernel_offered"] == true {
             reasons.push(format!(
                 "the daemon carries the frames to peer {name}: its kernel does not answer. An XDP \
@@ -169,6 +181,20 @@ mod tests {
         assert_eq!(reasons.len(), 1, "{reasons:?}");
         assert!(reasons[0].contains("from peer h2, but no handshake completes"));
         assert_eq!(peers_up(&state), 1);
+    }
+
+    #[test]
+    fn reasons__link_that_loses_the_kernels_frames__is_named() {
+        let mut state = state(json!({"name": "eth1", "carrier": true, "received": {"ms_ago": 1}}));
+        state["datapath"] = "kernel".into();
+        let path = json!([{"link": "eth1", "kernel": {"lossy": true}}]);
+        state["peers"] = json!([{"name": "h2", "up": true, "datapath": "kernel", "paths": path},
+                                {"name": "h3", "up": true, "datapath": "user", "paths": path,
+                                 "kernel_offered": true}]);
+        let found = reasons(&state);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("eth1 loses frames to peer h2"));
+        assert!(found[1].starts_with("eth1 loses frames to peer h3"));
     }
 
     #[test]

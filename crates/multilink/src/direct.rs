@@ -12,7 +12,8 @@
 //! When a side has read its own alias in an offer, its daemon asks the peer's kernel again and
 //! again on the path. The first answer shows that nothing on the way drops such frames, and the
 //! direction begins. From then on, the silence of the peer's kernel counts, and that of its daemon
-//! does not. The frames stop when the path is not up, and begin again with an answer.
+//! does not. The frames stop when the path is not up, and begin again with an answer. They also
+//! stop when the path loses too many of them, because only the daemon repairs losses.
 
 use crate::link::DirectLink;
 use crate::wire::{Mac, Offer};
@@ -46,6 +47,8 @@ pub struct Direct {
     asked_at_ns: u64,
     /// Smoothed round trip of questions and its deviation, in ns; `None` before the first answer.
     trip_ns: Option<(u64, u64)>,
+    /// The path lost too many of the kernel's frames, and the daemon has not found it clean since.
+    pub is_lossy: bool,
 }
 
 impl Direct {

@@ -35,6 +35,14 @@ impl LossMeter {
         Some(self.share)
     }
 
+    /// Takes a share that was measured elsewhere, and begins a new window.
+    pub fn assume(&mut self, share: f64) {
+        *self = Self {
+            share,
+            ..Self::default()
+        };
+    }
+
     /// Returns the smoothed share (0–1).
     pub fn share(&self) -> f64 {
         self.share

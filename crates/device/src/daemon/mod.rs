@@ -444,6 +444,8 @@ impl Device {
                         "rx_bytes": carried.count.received_bytes,
                         "rate_bps": carried.rate_bps.round(),
                         "rests": carried.rests,
+                        "loss": carried.loss,
+                        "lossy": carried.is_lossy,
                     });
                 }
             }

@@ -97,6 +97,8 @@ pub struct Drained {
     pub rate_bps: f64,
     /// Time that a frame takes besides its length, in ns.
     pub travel_ns: u64,
+    /// More bytes are on the way than travel in the time that an answer takes.
+    pub is_waiting: bool,
 }
 
 impl Drain {
@@ -113,12 +115,15 @@ impl Drain {
         let delay_ns = now_ns.wrapping_sub(answer.answered_at_ns) as i64;
         let excess_ns = self.delay.note(delay_ns, now_ns).min(DELAY_NS);
         let age_ns = excess_ns + self.travel_ns();
-        self.measure(answer, sent - left_bytes, age_ns);
+        let arriving_bytes = self.latest_bps(now_ns) * age_ns as f64 / 8e9;
+        let is_waiting = (sent - left_bytes) as f64 > arriving_bytes + WAITING_BYTES;
+        self.measure(answer, is_waiting);
         Drained {
             left_bytes,
             at_ns: now_ns.saturating_sub(age_ns),
             rate_bps: self.rate_bps(link_bps, now_ns),
             travel_ns: self.travel_ns(),
+            is_waiting,
         }
     }
 
@@ -127,8 +132,8 @@ impl Drain {
         self.trip.least_ns().unsigned_abs() / 2
     }
 
-    /// Measures the rate of the path, while `waiting_bytes` are on the way.
-    fn measure(&mut self, answer: Answer, waiting_bytes: u64, age_ns: u64) {
+    /// Measures the rate of the path.
+    fn measure(&mut self, answer: Answer, is_waiting: bool) {
         let now_ns = answer.arrived_at_ns;
         let start = *self.start.get_or_insert(answer);
         let span_ns = answer.answered_at_ns.wrapping_sub(start.answered_at_ns);
@@ -137,8 +142,6 @@ impl Drain {
             self.start = Some(answer);
             return;
         }
-        let arriving_bytes = self.latest_bps(now_ns) * age_ns as f64 / 8e9;
-        let is_waiting = waiting_bytes as f64 > arriving_bytes + WAITING_BYTES;
         if let Some(trial) = &mut self.trial {
             trial.note(answer, is_waiting);
         }

@@ -3,6 +3,7 @@
 use super::bulk;
 use super::drain::Drain;
 use super::intf::{Answer, Path, Peer, Way};
+use super::lost::Losses;
 use super::trials::Trials;
 use kumi_multilink::endpoint::direct::{self, DirectPeer};
 use kumi_multilink::wire::LINKS_MAX;
@@ -18,6 +19,9 @@ pub struct Asked {
     pub last_ns: u64,
     /// Time of the last question that was answered.
     pub answered_ns: u64,
+    /// Time of the last question that a frame may have overtaken: it does not tell how much was sent
+    /// before it.
+    pub inexact_ns: u64,
     /// The path as the programs know it.
     pub path: Path,
 }
@@ -43,6 +47,10 @@ pub struct Known {
     pub asked_at_ns: u64,
     /// Drains of its paths, by link.
     pub drains: [Drain; LINKS_MAX],
+    /// Losses on its paths, by link.
+    pub losses: [Losses; LINKS_MAX],
+    /// Bit n is set if link n is left to the daemon, which repairs losses.
+    lossy: u32,
     /// Times until which links rest, in ns.
     rest_until_ns: [u64; LINKS_MAX],
     /// Trials of links whose rates have not shown.
@@ -106,9 +114,18 @@ impl Known {
             let measured_bps = lately_bps.or(Some(daemon_bps).filter(|_| is_measured));
             measured_bps.or(shown_bps).unwrap_or(daemon_bps)
         };
-        let rates_bps: Vec<_> = up(peer).map(|way| rate(way.link)).collect();
-        let daemon_should = bulk::daemon_should(&rates_bps, self.daemon_has_bulk);
+        let lossy = peer.ways.iter().filter(|way| way.is_lossy);
+        self.lossy = lossy.fold(0, |lossy, way| lossy | 1 << way.link);
+        let ways = peer.ways.iter().filter(|way| way.is_up || way.is_lossy);
+        let rates_bps: Vec<_> = ways.map(|way| rate(way.link)).collect();
+        let is_lossy = self.lossy != 0;
+        let daemon_should = bulk::daemon_should(&rates_bps, is_lossy, self.daemon_has_bulk);
         self.daemon_has_bulk = daemon_should && peer.has_daemon;
+    }
+
+    /// Returns whether the daemon has a link because it loses frames.
+    pub fn is_lossy(&self, link: u8) -> bool {
+        self.lossy >> link & 1 == 1
     }
 
     /// Returns whether a link rests.

@@ -11,6 +11,7 @@ mod drain;
 mod error;
 mod intf;
 mod known;
+mod lost;
 mod program;
 mod questions;
 mod trial;
@@ -105,6 +106,10 @@ pub struct Carried {
     pub rate_bps: f64,
     /// The link is not used, as it is slow beside the others.
     pub rests: bool,
+    /// Share of the bytes (0–1) that the path lost lately without being full.
+    pub loss: f64,
+    /// The kernel leaves the path to the daemon, which repairs losses.
+    pub is_lossy: bool,
 }
 
 /// Returns the addresses of a link for frames that the kernel carries: `None` if its NIC has none.
@@ -524,6 +529,8 @@ impl Datapath {
             count: self.program.count_of(peer.number, link),
             rate_bps: peer.rates_bps[usize::from(link)],
             rests: peer.rests(link, now_ns),
+            loss: peer.losses[usize::from(link)].share(),
+            is_lossy: peer.is_lossy(link),
         })
     }
 

@@ -46,6 +46,12 @@ impl Datapath {
                 let drain = &mut peer.drains[usize::from(link)];
                 let drained = drain.note(answer, sent_bytes, link_bps(core, link));
                 peer.rates_bps[usize::from(link)] = drained.rate_bps;
+                let losses = &mut peer.losses[usize::from(link)];
+                let is_exact = answer.asked_at_ns != asked.inexact_ns;
+                let lost = losses.note(answer, is_exact, drained.is_waiting, drained.rate_bps);
+                if let Some(share) = lost {
+                    core.note_carried(*mac, link, share, now_ns);
+                }
                 // Of several questions that wait, the last one is known.
                 let is_open = asked.last_ns > asked.answered_ns;
                 asked.path = Path {
@@ -94,6 +100,9 @@ impl Datapath {
                         .send(index, QUESTION_TYPE, &frame(way, &question));
                     let asked = &mut peer.asked[usize::from(link)];
                     asked.last_ns = at_ns;
+                    if self.program.count_of(peer.number, link).sent_bytes != sent_bytes {
+                        asked.inexact_ns = at_ns;
+                    }
                     if asked.path.asked_at_ns == 0 && asked.path.byte_time > 0 {
                         asked.path.asked_at_ns = at_ns;
                         let set = self.program.set_path(peer.number, link, &asked.path);

@@ -152,12 +152,16 @@ fn print_full(state: &Value) {
                 (kernel["tx_bytes"].as_u64(), kernel["rx_bytes"].as_u64())
             {
                 let rate = rate(number(kernel, "rate_bps"));
-                let rests = match kernel["rests"] == true {
-                    true => ", rests: too slow beside the others",
-                    false => "",
+                let note = if kernel["lossy"] == true {
+                    let percent = number(kernel, "loss") * 100.0;
+                    format!(", left to the daemon: it loses {percent:.1} %")
+                } else if kernel["rests"] == true {
+                    ", rests: too slow beside the others".to_owned()
+                } else {
+                    String::new()
                 };
                 outln!(
-                    "    {link:<10} by the kernel: tx {sent} rx {received} bytes, rate {rate}{rests}"
+                    "    {link:<10} by the kernel: tx {sent} rx {received} bytes, rate {rate}{note}"
                 );
             }
         }

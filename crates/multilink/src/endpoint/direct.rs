@@ -60,6 +60,14 @@ impl Endpoint {
         }
     }
 
+    /// Records the share of the kernel's frames to a peer that a link lost lately.
+    pub fn note_carried(&mut self, mac: Mac, link: u8, lost_share: f64, now_ns: u64) {
+        let mut macs = self.peers.iter().map(|peer| peer.params.mac);
+        if let Some(number) = macs.position(|peer| peer == mac) {
+            self.peers[number].handle_carried(link, lost_share, shared!(self, now_ns));
+        }
+    }
+
     fn peer_at(&mut self, mac: Mac) -> Option<&mut Peer> {
         let mut peers = self.peers.iter_mut();
         peers.find(|peer| peer.params.mac == mac)
@@ -248,6 +256,54 @@ mod tests {
         }
         assert_eq!(pair.states(0), [State::Up; 2]);
         assert_eq!(links_of(&pair, 0), []);
+    }
+
+    #[test]
+    fn direct__kernels_frames_are_lost__the_daemon_has_the_path_until_it_is_clean() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        run_asked(&mut pair, 20 * MS);
+        pair.ends[0].note_carried(MACS[1], 1, 0.004, pair.now_ns);
+        assert_eq!(links_of(&pair, 0), [0, 1]);
+        pair.ends[0].note_carried(MACS[1], 1, 0.02, pair.now_ns);
+        let lossy = |pair: &Pair| {
+            let peers = pair.ends[0].direct_peers(pair.now_ns);
+            let ways = peers[0].ways.iter();
+            ways.map(|way| way.is_lossy).collect::<Vec<_>>()
+        };
+        assert_eq!(links_of(&pair, 0), [0]);
+        assert_eq!(lossy(&pair), [false, true]);
+        assert_eq!(pair.states(0), [State::Up; 2], "the daemon uses it");
+        // Five windows of 64 datagrams halve the share to below a thousandth.
+        run_asked(&mut pair, 2_000 * MS);
+        assert_eq!(links_of(&pair, 0), [0]);
+        run_asked(&mut pair, 60_000 * MS);
+        assert_eq!(links_of(&pair, 0), [0, 1]);
+    }
+
+    #[test]
+    fn direct__kernel_loses_a_fifth__the_path_is_quarantined() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        run_asked(&mut pair, 20 * MS);
+        pair.ends[0].note_carried(MACS[1], 1, 0.2, pair.now_ns);
+        assert_eq!(pair.states(0), [State::Up, State::Quarantined]);
+        run_asked(&mut pair, 1000 * MS);
+        assert_eq!(pair.states(0), [State::Up; 2], "the daemon tries it");
+        assert_eq!(links_of(&pair, 0), [0]);
+        run_asked(&mut pair, 60_000 * MS);
+        assert_eq!(links_of(&pair, 0), [0, 1]);
+    }
+
+    #[test]
+    fn direct__kernels_frames_are_lost_and_the_peer_has_no_daemon__the_path_stays() {
+        let mut pair = pair(Seal::Plain);
+        accept_all(&mut pair);
+        run_asked(&mut pair, 20 * MS);
+        pair.is_dead[1] = true;
+        run_asked(&mut pair, 2_000 * MS);
+        pair.ends[0].note_carried(MACS[1], 1, 0.2, pair.now_ns);
+        assert_eq!(links_of(&pair, 0), [0, 1]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Offers to a peer: frames that the kernels carry without the daemons.
 
+use super::reporting::LOSSY_SHARE;
 use super::{Links, Peer, Shared};
 use crate::liveness::State;
 use crate::secure::Seal;
@@ -20,6 +21,8 @@ pub struct Way {
     pub from: Mac,
     /// The kernel may also send frames to the peer.
     pub is_up: bool,
+    /// The kernel may not, because the path loses frames. The daemon uses it and repairs them.
+    pub is_lossy: bool,
     /// Longest datagram that the path is known to carry, in bytes without IP and UDP headers.
     pub datagram_bytes: usize,
 }
@@ -92,6 +95,20 @@ impl Peer {
         is_first
     }
 
+    /// Handles the share of the kernel's frames that a path lost. Nothing repairs them, so the path
+    /// is left to the daemon until the daemon's own datagrams show it clean. If the peer has no
+    /// daemon, there is no other way.
+    pub(crate) fn handle_carried(&mut self, link: u8, lost_share: f64, shared: &mut Shared<'_>) {
+        let is_settled = self.paths[usize::from(link)].is_settled();
+        if lost_share <= LOSSY_SHARE || !is_settled || !self.has_daemon(shared.now_ns) {
+            return;
+        }
+        let path = &mut self.paths[usize::from(link)];
+        path.direct.is_lossy = true;
+        path.loss.assume(lost_share);
+        self.judge_loss(link, lost_share, shared);
+    }
+
     /// Iterates over the paths on which the kernel may ask the peer's kernel.
     pub(crate) fn ways<'a>(
         &'a self,
@@ -103,11 +120,14 @@ impl Peer {
             let own = links[link].as_ref()?.config.direct?;
             let theirs = path.direct.theirs(now_ns)?;
             let is_ready = path.is_settled() && theirs.accepted == own.alias;
+            let is_up = path.liveness.state() == State::Up && path.direct.is_answered();
+            let is_lossy = path.direct.is_lossy && self.has_daemon(now_ns);
             is_ready.then_some(Way {
                 link: link as u8,
                 to: theirs.address,
                 from: own.alias,
-                is_up: path.liveness.state() == State::Up && path.direct.is_answered(),
+                is_up: is_up && !is_lossy,
+                is_lossy: is_up && is_lossy,
                 datagram_bytes: path.mtu.size(),
             })
         })

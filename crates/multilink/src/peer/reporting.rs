@@ -9,9 +9,9 @@ use crate::path::Path;
 use crate::seq::extend;
 use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MAX, Report};
 
-/// Share of packets lost above which a path raises an event. Below a fifth of it the event is
-/// withdrawn.
-const LOSSY_SHARE: f64 = 0.005;
+/// Share of packets lost above which a path raises an event, and the kernel leaves it. Below a fifth
+/// of it the event is withdrawn.
+pub(super) const LOSSY_SHARE: f64 = 0.005;
 /// Queueing delay on the way to the peer above which a loss counts as congestion, in ns. TCP must
 /// see it.
 const CONGESTED_NS: u64 = 8_000_000;
@@ -214,7 +214,8 @@ impl Peer {
         }
     }
 
-    fn judge_loss(&mut self, link: u8, share: f64, shared: &mut Shared<'_>) {
+    /// Acts on the share of packets lost on a path.
+    pub(super) fn judge_loss(&mut self, link: u8, share: f64, shared: &mut Shared<'_>) {
         let path = &mut self.paths[usize::from(link)];
         let was_lossy = path.is_lossy;
         path.is_lossy = if was_lossy {
@@ -222,6 +223,7 @@ impl Peer {
         } else {
             share > LOSSY_SHARE
         };
+        path.direct.is_lossy &= path.is_lossy;
         if path.is_lossy != was_lossy {
             shared.events.push_back(crate::event::Event::Lossy {
                 node: self.params.node,
