@@ -138,6 +138,8 @@ struct kumi_device {
 	__u8 zero[6];
 	/* Time at which the daemon ran last, in ns of CLOCK_MONOTONIC. */
 	__u64 alive_at_ns;
+	/* Hash of the files that lay out the maps, for the daemon's successor. */
+	__u64 layout;
 };
 
 #endif

@@ -2,5 +2,7 @@
 //! that this build has none.
 
 fn main() {
+    let layout = kumi_embed::hash_bpf("multilink", &["intf.h", "stream.h"]);
+    println!("cargo:rustc-env=KUMI_MULTILINK_LAYOUT={layout}");
     kumi_embed::compile_bpf("multilink", "`kumi link up` will have no kernel data path");
 }

@@ -39,3 +39,26 @@ pub fn compile_bpf(name: &str, loss: &str) {
         }
     }
 }
+
+/// Returns the 64-bit FNV-1a hash of `files` in `bpf/NAME` of the repository. It differs between
+/// two builds if one of the files does, in one byte at least.
+///
+/// # Panics
+/// A file cannot be read.
+pub fn hash_bpf(name: &str, files: &[&str]) -> u64 {
+    let folder = PathBuf::from(env("CARGO_MANIFEST_DIR"))
+        .join("../../bpf")
+        .join(name);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for file in files {
+        let path = folder.join(file);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) => panic!("{} cannot be read: {error}", path.display()),
+        };
+        for byte in bytes {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    hash
+}

@@ -3,7 +3,7 @@
 
 mod bpf;
 
-pub use bpf::compile_bpf;
+pub use bpf::{compile_bpf, hash_bpf};
 
 use std::path::{Path, PathBuf};
 

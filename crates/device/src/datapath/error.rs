@@ -12,7 +12,7 @@ pub enum DatapathError {
     #[error("the kernel refuses the programs: {0}; they need Linux 5.12")]
     Refused(libbpf_rs::Error),
     /// A killed daemon of another version left its maps.
-    #[error("the programs of a daemon of another version are still attached")]
+    #[error("its programs are of another version")]
     OtherVersion,
     /// An interface does not take a program.
     #[error("cannot attach a program to `{interface}`: {error}")]

@@ -191,7 +191,7 @@ impl Answer {
 }
 
 /// `struct kumi_device`.
-#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable)]
 #[repr(C)]
 pub struct Device {
     /// Number of its interface.
@@ -202,4 +202,32 @@ pub struct Device {
     pub zero: [u8; 6],
     /// Time at which the daemon ran last, in ns.
     pub alive_at_ns: u64,
+    /// Layout of the maps, [`LAYOUT`]. The program does not read it.
+    pub layout: u64,
+}
+
+impl Device {
+    /// Returns a device whose daemon runs at this time, in ns.
+    pub fn new(index: u32, mac: Mac, alive_at_ns: u64) -> Self {
+        Self {
+            index,
+            mac,
+            zero: [0; 6],
+            alive_at_ns,
+            layout: LAYOUT,
+        }
+    }
+}
+
+/// Hash of the files that lay out the maps. Daemons with the same one can share maps.
+pub const LAYOUT: u64 = decimal(env!("KUMI_MULTILINK_LAYOUT"));
+
+/// Returns the number that a text of digits writes.
+const fn decimal(text: &str) -> u64 {
+    let (digits, mut value, mut at) = (text.as_bytes(), 0, 0);
+    while at < digits.len() {
+        value = value * 10 + (digits[at] - b'0') as u64;
+        at += 1;
+    }
+    value
 }

@@ -139,13 +139,7 @@ pub fn link_addresses(address: Option<Mac>, inherited: Option<Offered>) -> Optio
 /// # Errors
 /// The kernel refuses them, or the build has none.
 pub fn check() -> Result<(), DatapathError> {
-    let nowhere = Device {
-        index: 0,
-        mac: Mac::default(),
-        zero: [0; 6],
-        alive_at_ns: 0,
-    };
-    Program::load(nowhere, None).map(drop)
+    Program::load(Device::new(0, Mac::default(), 0), None).map(drop)
 }
 
 /// Removes what a daemon that was killed left of the data path of `device`, by interface numbers,
@@ -180,7 +174,13 @@ impl Datapath {
             both.all(|(number, own)| [0, own].contains(&inherited.interface(number)))
         });
         match Self::start_with(name, index, mac, inherited.as_ref()) {
-            Err(_) if inherited.is_some() => Self::start_with(name, index, mac, None),
+            Err(error) if inherited.is_some() => {
+                let mut fresh = Self::start_with(name, index, mac, None)?;
+                fresh.failure = Some(format!(
+                    "the state of the daemon before is not taken over, and streams pause: {error}"
+                ));
+                Ok(fresh)
+            }
             outcome => outcome,
         }
     }
@@ -191,12 +191,7 @@ impl Datapath {
         mac: Mac,
         inherited: Option<&Inherited>,
     ) -> Result<Self, DatapathError> {
-        let device = Device {
-            index,
-            mac,
-            zero: [0; 6],
-            alive_at_ns: kernel_ns(),
-        };
+        let device = Device::new(index, mac, kernel_ns());
         let questions = FrameSender::open().map_err(DatapathError::Questions)?;
         let program = Program::load(device, inherited)?;
         program.attach_device(name, index)?;

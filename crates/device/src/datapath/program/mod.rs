@@ -1,7 +1,7 @@
 //! The programs of `bpf/multilink` and their maps.
 
 use super::error::DatapathError;
-use super::intf::{Answer, Count, Device, Key, Link, Path, Peer, Sender};
+use super::intf::{Answer, Count, Device, Key, LAYOUT, Link, Path, Peer, Sender};
 use kumi_multilink::wire::{LINKS_MAX, Mac};
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{
@@ -80,6 +80,15 @@ impl Inherited {
         let key = u32::from(link).to_ne_bytes();
         let (_, value) = links.find(|(number, _)| *number == key)?;
         Link::read_from_bytes(&value).ok()
+    }
+
+    /// Returns whether the maps have the layout of this build.
+    fn is_same_version(&self) -> bool {
+        let mut devices = self.entries("device");
+        let device = devices
+            .next()
+            .and_then(|(_, value)| Device::read_from_bytes(&value).ok());
+        device.is_some_and(|device| device.layout == LAYOUT)
     }
 
     /// Returns the interface of a link, 0 for none.
@@ -283,17 +292,15 @@ impl Program {
 
 /// Makes programs that are not loaded yet use the maps of their predecessors.
 fn reuse(open: &mut OpenObject, inherited: &Inherited) -> Result<(), DatapathError> {
+    if !inherited.is_same_version() {
+        return Err(DatapathError::OtherVersion);
+    }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if !LASTING.contains(&name.as_str()) {
             continue;
         }
-        let old = inherited.map(&name);
-        let is_same = |old: &&MapHandle| {
-            let sizes = (old.key_size(), old.value_size(), old.max_entries());
-            sizes == (map.key_size(), map.value_size(), map.max_entries())
-        };
-        let old = old.filter(is_same).ok_or(DatapathError::OtherVersion)?;
+        let old = inherited.map(&name).ok_or(DatapathError::OtherVersion)?;
         map.reuse_fd(old.as_fd()).map_err(DatapathError::Refused)?;
     }
     Ok(())

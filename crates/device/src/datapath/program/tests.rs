@@ -23,6 +23,7 @@ const OWN_DEVICE: Device = Device {
     mac: [2, 0, 0, 0, 0, 2],
     zero: [0; 6],
     alive_at_ns: 0,
+    layout: LAYOUT,
 };
 
 /// Returns programs that know one peer.
@@ -230,16 +231,18 @@ fn kumi_egress__link_that_is_tried__carries_all_frames_while_the_daemon_lives() 
     peer.tried = 0b10;
     program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
     // Returns the links of bursts after the daemon was last alive.
-    let mut links_after = |silence_ns| {
+    let mut links_after = |silence_ns, bursts| {
         let device = Device {
             alive_at_ns: super::super::kernel_ns() - silence_ns,
             ..OWN_DEVICE
         };
         program.set_device(&device).unwrap();
-        [(); 4].map(|()| send(&mut program, 44))
+        let links = (0..bursts).map(|_| send(&mut program, 44));
+        links.collect::<Vec<_>>()
     };
-    assert_eq!(links_after(0), [1; 4]);
-    let links = links_after(1_000_000_000);
+    assert_eq!(links_after(0, 4), [1; 4]);
+    // The link that was tried is behind by four bursts.
+    let links = links_after(1_000_000_000, 12);
     assert!([0, 1].iter().all(|link| links.contains(link)), "{links:?}");
 }
 
@@ -360,4 +363,27 @@ fn ip(line: &str) -> Vec<u8> {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "ip {line}: {error}");
     output.stdout
+}
+
+/// Returns the maps of programs whose daemon was killed.
+fn left_by(program: &Program) -> Inherited {
+    let maps = program._object.maps();
+    let maps = maps.map(|map| MapHandle::try_from(&map).unwrap());
+    Inherited {
+        maps: maps.collect(),
+    }
+}
+
+#[test]
+#[ignore = "needs root, bpf"]
+fn load__maps_of_another_layout_with_the_same_sizes__are_refused() {
+    let before = program();
+    assert!(Program::load(OWN_DEVICE, Some(&left_by(&before))).is_ok());
+    let other = Device {
+        layout: LAYOUT ^ 1,
+        ..OWN_DEVICE
+    };
+    before.set_device(&other).unwrap();
+    let refused = Program::load(OWN_DEVICE, Some(&left_by(&before)));
+    assert!(matches!(refused, Err(DatapathError::OtherVersion)));
 }
