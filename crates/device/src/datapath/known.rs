@@ -19,8 +19,8 @@ pub struct Asked {
     pub last_ns: u64,
     /// Time of the last question that was answered.
     pub answered_ns: u64,
-    /// Time of the last question that a frame may have overtaken: it does not tell how much was sent
-    /// before it.
+    /// Time of the last question that a frame may have overtaken: it does not tell how much was
+    /// sent before it.
     pub inexact_ns: u64,
     /// The path as the programs know it.
     pub path: Path,

@@ -9,8 +9,8 @@ use crate::path::Path;
 use crate::seq::extend;
 use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MAX, Report};
 
-/// Share of packets lost above which a path raises an event, and the kernel leaves it. Below a fifth
-/// of it the event is withdrawn.
+/// Share of packets lost above which a path raises an event, and the kernel leaves it. Below a
+/// fifth of it the event is withdrawn.
 pub(super) const LOSSY_SHARE: f64 = 0.005;
 /// Queueing delay on the way to the peer above which a loss counts as congestion, in ns. TCP must
 /// see it.
