@@ -10,7 +10,7 @@
 //! ```text
 //! A = 8e9 · N / T                                         rate of arrival, in bit/s
 //! L = max(A · max(1 − q / DRAIN_NS, DRAIN_SHARE_MIN),
-//!         BEST_SHARE · A_max)                             if q > QUEUED_NS
+//!         BEST_SHARE · A_max)                             if q > QUEUED_NS and A · q > 8e9 · OWN_BYTES
 //!     RELEASE · L                                         otherwise; removed once L ≥ R
 //!
 //! L      limit of the path, in bit/s; infinite at first
@@ -23,7 +23,13 @@
 //! ```
 //!
 //! The first term is below the rate of arrival, so that the queue drains. Once it has drained, the
-//! limit rises step by step. An interval that lasts longer than ten times `JUDGE_NS` is discarded.
+//! limit rises step by step.
+//!
+//! A sender that has little to send does not show the rate of a bottleneck, although others keep a
+//! queue there. `A · q` is the part of the queue that is this sender's own, and a small one is not
+//! judged. An interval begins anew at a report of less than `PACKET_BYTES`, and if it lasts longer
+//! than ten times `JUDGE_NS`. Without that, the pings of a path whose frames the kernel carried
+//! were taken for its rate, and the daemon began with 0.02 Mb/s (`docs/perf-log.md`, 2026-11-29).
 
 use crate::best::Best;
 
@@ -32,6 +38,10 @@ const JUDGE_NS: u64 = 20_000_000;
 /// Queueing delay above which there is a queue, in ns. Receive coalescing, scheduling and this
 /// host's own accounting cause errors below this.
 const QUEUED_NS: u64 = 4_000_000;
+/// Least bytes of this sender in the queue for it to be judged: ten full packets, by judgement.
+const OWN_BYTES: f64 = 15_000.0;
+/// Bytes of a full packet. A report of less shows that the sender had nothing more to send.
+const PACKET_BYTES: u32 = 1_500;
 /// Time in which the queue is to drain, in ns. Chosen by judgement.
 const DRAIN_NS: f64 = 100_000_000.0;
 /// Least share of the rate of arrival that is allowed while there is a queue. Chosen by judgement.
@@ -63,7 +73,8 @@ impl Bottleneck {
     /// Evaluates a report: `bytes` more have arrived, after `queue_ns` in queues of the network.
     /// `link_bps` is the rate of the local link, in bits per second.
     pub fn note_report(&mut self, now_ns: u64, bytes: u32, queue_ns: u64, link_bps: f64) {
-        if self.reports == 0 || now_ns.saturating_sub(self.start_ns) > 10 * JUDGE_NS {
+        let is_late = now_ns.saturating_sub(self.start_ns) > 10 * JUDGE_NS;
+        if self.reports == 0 || is_late || bytes < PACKET_BYTES {
             (self.start_ns, self.bytes, self.reports) = (now_ns, 0, 1);
             self.least_queue_ns = queue_ns;
             return;
@@ -77,7 +88,8 @@ impl Bottleneck {
         }
         let arrived_bps = self.bytes as f64 * 8e9 / elapsed_ns as f64;
         let best_bps = self.best.note(now_ns, arrived_bps);
-        self.limit_bps = if self.least_queue_ns > QUEUED_NS {
+        let own_bytes = arrived_bps / 8e9 * self.least_queue_ns as f64;
+        self.limit_bps = if self.least_queue_ns > QUEUED_NS && own_bytes > OWN_BYTES {
             let share = 1.0 - self.least_queue_ns as f64 / DRAIN_NS;
             let drained_bps = arrived_bps * share.max(DRAIN_SHARE_MIN);
             Some(drained_bps.max(best_bps * BEST_SHARE))
@@ -137,6 +149,30 @@ mod tests {
         }
         let limit_bps = bottleneck.limit_bps().unwrap_or(1e9);
         assert!(limit_bps > 2e8, "{limit_bps}");
+    }
+
+    #[test]
+    fn bottleneck__queue_of_others__does_not_limit_a_sender_of_little() {
+        // 100 bytes every 4 ms, as of pings; then 30 packets every 60 ms, as of small messages.
+        for (bytes, every) in [(100, 1), (45_000, 15)] {
+            let mut bottleneck = Bottleneck::default();
+            for step in 1..=1000u64 {
+                let sent = if step % every == 0 { bytes } else { 0 };
+                bottleneck.note_report(step * 4 * MS, sent, 12 * MS, 1e9);
+            }
+            assert_eq!(bottleneck.limit_bps(), None, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn bottleneck__sender_that_begins_while_others_queue__is_not_limited_to_its_idle_rate() {
+        let mut bottleneck = Bottleneck::default();
+        for step in 1..=100u64 {
+            let bytes = if step < 50 { 100 } else { 100_000 };
+            bottleneck.note_report(step * 4 * MS, bytes, 12 * MS, 1e9);
+            let limit_bps = bottleneck.limit_bps().unwrap_or(1e9);
+            assert!(limit_bps > 150e6, "{limit_bps} of 200e6 in step {step}");
+        }
     }
 
     #[test]
