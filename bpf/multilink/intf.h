@@ -41,6 +41,8 @@ struct kumi_peer {
 	__u32 daemon_has_bulk;
 	/* Bit of the link that carries all frames for a moment, so its rate shows; 0 for none. */
 	__u32 tried;
+	/* Bit n is set if the rate of link n's path is a guess. */
+	__u32 guessed;
 	struct kumi_way ways[KUMI_LINKS_MAX];
 };
 

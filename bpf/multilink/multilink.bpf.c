@@ -274,6 +274,24 @@ static __always_inline __u32 lost_on(const struct kumi_peer *peer, const struct 
 	return last && last->asked_at_ns > burst->sent_at_ns ? KUMI_LINKS_MAX : burst->link;
 }
 
+/*
+ * Returns the link on which a small stream stays while rates are guesses, KUMI_LINKS_MAX if it has
+ * none that answers.
+ */
+static __always_inline __u32 kept_link(const struct kumi_peer *peer, const struct part *part, __u32 usable,
+				       __u64 now)
+{
+	__u32 number = stays_on(part);
+	struct kumi_path *path;
+
+	if (number >= KUMI_LINKS_MAX || !(usable >> number & 1) || !(usable & peer->guessed))
+		return KUMI_LINKS_MAX;
+	path = path_of(peer, number);
+	if (!path || overdue(path, peer->number * KUMI_LINKS_MAX + number, now))
+		return KUMI_LINKS_MAX;
+	return number;
+}
+
 SEC("tc")
 int kumi_egress(struct __sk_buff *skb)
 {
@@ -288,7 +306,7 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_way way;
 	struct part part;
 	__u64 now, bytes, free_at, turn, *uses;
-	__u32 number, usable, at, is_alive, is_burst, zero = 0;
+	__u32 number, usable, segments, at, is_alive, is_burst, zero = 0;
 
 	if (bpf_skb_load_bytes(skb, 0, &macs, MACS_BYTES))
 		return TC_ACT_UNSPEC;
@@ -299,7 +317,8 @@ int kumi_egress(struct __sk_buff *skb)
 	if (!peer || !own || is_other(macs.from, own->mac))
 		return TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
-	part = part_of(skb, now);
+	segments = segments_of(skb);
+	part = part_of(skb, segments, now);
 	is_alive = now - own->alive_at_ns < DAEMON_NS;
 	if (peer->daemon_has_bulk && part.stream && now < part.stream->bulk_until_ns && is_alive)
 		return TC_ACT_UNSPEC;
@@ -311,9 +330,11 @@ int kumi_egress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	/* Bursts take turns. Single frames take the first link, so short messages stay on one. */
 	turn = *uses >> TURN_SHIFT;
-	is_burst = segments_of(skb) > 1;
-	number = earliest(peer, usable, bytes, now, is_burst ? turn : 0,
-			  part.stream ? lost_on(peer, &part) : KUMI_LINKS_MAX);
+	is_burst = segments > 1;
+	number = kept_link(peer, &part, usable, now);
+	if (number >= KUMI_LINKS_MAX)
+		number = earliest(peer, usable, bytes, now, is_burst ? turn : 0,
+				  part.stream ? lost_on(peer, &part) : KUMI_LINKS_MAX);
 	link = bpf_map_lookup_elem(&links, &number);
 	load = bpf_map_lookup_elem(&loads, &number);
 	if (number >= KUMI_LINKS_MAX || !link || !load)

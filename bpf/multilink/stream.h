@@ -19,6 +19,19 @@
 #define PROTOCOL_TCP 6
 /* Segments on the way with which a stream is a long one: more than one burst of 64 KB. */
 #define BULK_SEGMENTS 44
+/*
+ * Time without a pause after which a stream is a long one with more than SMALL_SEGMENTS on the way,
+ * in ns. On unlike links, segments that overtake each other may keep a window below BULK_SEGMENTS.
+ * By judgement: a message of 64 KB takes less, except on links below 10 Mb/s.
+ */
+#define BUSY_NS 50000000ULL
+/*
+ * Segments on the way up to which a stream stays on its link while the rates of the links are not
+ * known: an initial window (RFC 6928). On links whose rates are taken wrongly they overtake each
+ * other, and TCP takes that for losses. Windows stayed at two segments, which show no rate
+ * (`docs/perf-log.md`, 2026-11-29).
+ */
+#define SMALL_SEGMENTS 10
 /* Time for which it then stays one, in ns. Chosen by judgement. */
 #define BULK_NS 100000000ULL
 /*
@@ -42,6 +55,8 @@ struct burst {
 struct stream {
 	/* Time until which it is a long one, in ns of CLOCK_MONOTONIC. */
 	__u64 bulk_until_ns;
+	/* Time since which bytes were always on the way. */
+	__u64 busy_at_ns;
 	/* Bursts so far. */
 	__u64 count;
 	struct burst bursts[BURSTS];
@@ -62,6 +77,8 @@ struct part {
 	__u32 end;
 	/* Bytes from `first` on were sent before. */
 	int is_repair;
+	/* The segments on the way and these are few. */
+	int is_small;
 };
 
 /* Returns the offset of the transport header in a frame, 0 if that is not understood. */
@@ -98,8 +115,8 @@ static __always_inline __u32 headers_of(struct __sk_buff *skb)
 	return transport + (offset >> 4) * 4;
 }
 
-/* Reads which part of a stream a frame is. */
-static __always_inline struct part part_of(struct __sk_buff *skb, __u64 now)
+/* Reads which part of a stream a frame of so many segments is. */
+static __always_inline struct part part_of(struct __sk_buff *skb, __u32 segments, __u64 now)
 {
 	/* TCP header up to its flags. */
 	struct {
@@ -134,8 +151,14 @@ static __always_inline struct part part_of(struct __sk_buff *skb, __u64 now)
 	part.first = bpf_ntohl(header.sequence);
 	part.end = part.first + bytes;
 	part.is_repair = (__s32)(part.first - tcp->snd_nxt) < 0;
+	part.is_small = tcp->packets_out && tcp->packets_out + segments <= SMALL_SEGMENTS;
 	part.stream = bpf_sk_storage_get(&streams, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (part.stream && tcp->packets_out > BULK_SEGMENTS)
+	if (!part.stream)
+		return part;
+	if (!tcp->packets_out)
+		part.stream->busy_at_ns = now;
+	if (tcp->packets_out > BULK_SEGMENTS ||
+	    (tcp->packets_out > SMALL_SEGMENTS && now - part.stream->busy_at_ns > BUSY_NS))
 		part.stream->bulk_until_ns = now + BULK_NS;
 	return part;
 }
@@ -155,6 +178,14 @@ static __always_inline void remember(const struct part *part, __u32 link, __u64 
 	burst->first = part->first;
 	burst->end = part->end;
 	burst->link = link;
+}
+
+/* Returns the link of a small stream's last burst, KUMI_LINKS_MAX if the part may take any. */
+static __always_inline __u32 stays_on(const struct part *part)
+{
+	if (!part->stream || !part->stream->count || !part->is_small || part->is_repair)
+		return KUMI_LINKS_MAX;
+	return part->stream->bursts[(part->stream->count - 1) & (BURSTS - 1)].link;
 }
 
 /* Returns the burst in which a part's first byte was sent last, NULL if it is not remembered. */

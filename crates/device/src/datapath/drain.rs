@@ -18,10 +18,13 @@
 //! [`RATES`] intervals of 4 ms. One or two may be too high, because buckets and interrupts compress
 //! bursts. Of fewer than 16 rates it is the second or the highest: those of a stream that starts
 //! are too low. It counts from the fourth on, once bytes had to wait: until then it shows what was
-//! sent, and no limit. Bytes wait if more than [`WAITING_BYTES`] are on the way, besides those that
-//! arrive in the time that the answer takes. Before, and when none has waited for a second, the
-//! rate is that of the link. A path has at least the rate of its last trial (`trials.rs`), for
-//! [`TRIED_NS`].
+//! sent, and no limit. Before, and when none has waited for a second, the rate is that of the link.
+//! A path has at least the rate of its last trial (`trials.rs`), for [`TRIED_NS`].
+//!
+//! Bytes wait if more than [`WAITING_BYTES`] are on the way, besides those that arrive in the time
+//! that the answer takes. On a slow path, few bytes wait long: there a question that waits for
+//! [`WAITING_NS`] shows it. An interval in which fewer than [`RATE_BYTES`] arrive is no rate. It
+//! lasts longer, up to [`RATE_LONGEST_NS`], while each question has to wait.
 
 use super::intf::Answer;
 use super::trial::Trial;
@@ -37,6 +40,11 @@ const RATES_LEAST: usize = 4;
 /// Least time and bytes of a rate.
 const RATE_NS: u64 = 3_500_000;
 const RATE_BYTES: u64 = 16_384;
+/// Longest time of a rate: of a path of 4 Mb/s.
+const RATE_LONGEST_NS: u64 = 33_000_000;
+/// Time for which each question has to wait in a longer interval: as in a trial, more than a NIC
+/// holds interrupts back.
+const QUEUED_NS: u64 = 200_000;
 /// Answers of the last 64 that must find bytes waiting, before the rates count.
 const WAITING_LEAST: u32 = 6;
 /// Rates after which a path may be tried: those of a stream, of 50 ms.
@@ -50,6 +58,10 @@ const TRIED_NS: u64 = 40_000_000_000;
 const SHARE_LESS: f64 = 0.75;
 /// Bytes on the way that a message in flight has hardly, and a burst has.
 const WAITING_BYTES: f64 = 16_384.0;
+/// Time for which a question waits only behind a queue, with at least two packets of this host on
+/// the way, and not for a processor. Chosen by judgement.
+const WAITING_NS: u64 = 2_000_000;
+const WAITING_BYTES_LEAST: f64 = 3_000.0;
 /// Time without waiting bytes after which the link's rate counts again, in ns.
 const FORGET_NS: u64 = 1_000_000_000;
 /// Least guess of a path's rate, in bit/s: bursts of 10 segments. Chosen by judgement.
@@ -66,8 +78,10 @@ const TRIP_NS: u64 = 10_000_000_000;
 pub struct Drain {
     /// `sent - received` while nothing is on the way.
     offset: i64,
-    /// Answer at the start of the present interval.
-    start: Option<Answer>,
+    /// Answer at the start of the present interval, and the last one.
+    interval: Option<(Answer, Answer)>,
+    /// Each question of the present interval had to wait.
+    is_queued: bool,
     /// Rates of the last intervals, in bit/s.
     rates_bps: VecDeque<f64>,
     /// Last answers, as bits: 1 if bytes waited.
@@ -76,6 +90,8 @@ pub struct Drain {
     shown_at_ns: u64,
     /// Rate at which bytes arrived in the last interval, with the time.
     latest: (f64, u64),
+    /// Enough bytes arrived in the last interval for a rate.
+    is_streaming: bool,
     /// The present trial.
     trial: Option<Trial>,
     /// Rate of the last trial in bit/s, and time of its end.
@@ -111,13 +127,16 @@ impl Drain {
         let left_bytes = answer.received_bytes.wrapping_add_signed(self.offset);
         let left_bytes = left_bytes.min(sent);
         let trip_ns = now_ns.saturating_sub(answer.asked_at_ns).min(DELAY_NS);
-        self.trip.note(trip_ns as i64, now_ns);
+        let trip_excess_ns = self.trip.note(trip_ns as i64, now_ns);
         let delay_ns = now_ns.wrapping_sub(answer.answered_at_ns) as i64;
         let excess_ns = self.delay.note(delay_ns, now_ns).min(DELAY_NS);
+        let queue_ns = trip_excess_ns.saturating_sub(excess_ns);
         let age_ns = excess_ns + self.travel_ns();
         let arriving_bytes = self.latest_bps(now_ns) * age_ns as f64 / 8e9;
-        let is_waiting = (sent - left_bytes) as f64 > arriving_bytes + WAITING_BYTES;
-        self.measure(answer, is_waiting);
+        let waiting_bytes = (sent - left_bytes) as f64 - arriving_bytes;
+        let is_waiting = waiting_bytes > WAITING_BYTES
+            || waiting_bytes > WAITING_BYTES_LEAST && queue_ns > WAITING_NS;
+        self.measure(answer, is_waiting, queue_ns);
         Drained {
             left_bytes,
             at_ns: now_ns.saturating_sub(age_ns),
@@ -132,18 +151,21 @@ impl Drain {
         self.trip.least_ns().unsigned_abs() / 2
     }
 
-    /// Measures the rate of the path.
-    fn measure(&mut self, answer: Answer, is_waiting: bool) {
+    /// Measures the rate of the path. The question waited for `queue_ns` on its way.
+    fn measure(&mut self, answer: Answer, is_waiting: bool, queue_ns: u64) {
         let now_ns = answer.arrived_at_ns;
-        let start = *self.start.get_or_insert(answer);
+        let (start, last) = self.interval.unwrap_or((answer, answer));
         let span_ns = answer.answered_at_ns.wrapping_sub(start.answered_at_ns);
+        let pause_ns = answer.answered_at_ns.wrapping_sub(last.answered_at_ns);
         // A peer that restarted counts from 0, on another clock.
-        if answer.received_bytes < start.received_bytes || span_ns > APART_NS {
-            self.start = Some(answer);
+        if answer.received_bytes < start.received_bytes || pause_ns > APART_NS {
+            self.begin_interval(answer);
             return;
         }
+        self.interval = Some((start, answer));
+        self.is_queued &= queue_ns > QUEUED_NS;
         if let Some(trial) = &mut self.trial {
-            trial.note(answer, is_waiting);
+            trial.note(answer, is_waiting, queue_ns);
         }
         self.answers = self.answers << 1 | u64::from(is_waiting);
         if is_waiting && self.answers.count_ones() >= WAITING_LEAST {
@@ -152,14 +174,23 @@ impl Drain {
         if span_ns < RATE_NS {
             return;
         }
-        self.start = Some(answer);
         let arrived_bytes = answer.received_bytes - start.received_bytes;
+        if arrived_bytes < RATE_BYTES && self.is_queued && span_ns < RATE_LONGEST_NS {
+            return;
+        }
+        self.begin_interval(answer);
         let rate_bps = arrived_bytes as f64 * 8e9 / span_ns as f64;
         self.latest = (rate_bps, now_ns);
-        if arrived_bytes >= RATE_BYTES {
+        self.is_streaming = arrived_bytes >= RATE_BYTES;
+        if self.is_streaming {
             self.rates_bps.truncate(RATES - 1);
             self.rates_bps.push_front(rate_bps);
         }
+    }
+
+    fn begin_interval(&mut self, answer: Answer) {
+        self.interval = Some((answer, answer));
+        self.is_queued = true;
     }
 
     /// Forgets the rates that the path showed.
@@ -171,8 +202,8 @@ impl Drain {
 
     /// Returns whether the path carries a stream, and shows less than its link should have.
     pub fn is_doubtful(&self, link_bps: f64, now_ns: u64) -> bool {
-        let least_bps = RATE_BYTES as f64 * 8e9 / RATE_NS as f64;
-        self.latest_bps(now_ns) >= least_bps
+        self.is_streaming
+            && self.latest_bps(now_ns) > 0.0
             && self.rates_bps.len() >= RATES_ENOUGH
             && self.shown_lately_bps().unwrap_or(0.0) < link_bps * SHARE_ENOUGH
     }
@@ -208,23 +239,21 @@ impl Drain {
 
     /// Returns the rate of the path over a link of `link_bps`.
     fn rate_bps(&self, link_bps: f64, now_ns: u64) -> f64 {
+        let known_bps = self.measured_bps().filter(|_| self.is_known(now_ns));
+        known_bps.unwrap_or(link_bps)
+    }
+
+    /// Returns whether the path has shown its rate lately. Otherwise that of its link is a guess.
+    pub fn is_known(&self, now_ns: u64) -> bool {
         let is_tried = self
             .tried
             .is_some_and(|(_, at_ns)| now_ns < at_ns + TRIED_NS);
-        match is_tried || self.is_shown(now_ns) {
-            true => self.shown_bps(link_bps),
-            false => link_bps,
-        }
+        (is_tried || self.is_shown(now_ns)) && self.measured_bps().is_some()
     }
 
     /// Returns whether bytes waited lately, so that the rates show the path's limit.
     pub fn is_shown(&self, now_ns: u64) -> bool {
         now_ns < self.shown_at_ns + FORGET_NS
-    }
-
-    /// Returns the rate that the path showed last, or that of its link.
-    pub fn shown_bps(&self, link_bps: f64) -> f64 {
-        self.measured_bps().unwrap_or(link_bps)
     }
 
     /// Returns the rate that the path showed last, at least that of its trial.
@@ -415,6 +444,36 @@ pub mod tests {
         let mut drain = Drain::default();
         run(&mut drain, (900_000_000, 300_000_000), 0..0, 200 * MS);
         assert_eq!(drain.rate_bps(1e9, 200 * MS), 1e9);
+    }
+
+    /// Feeds a path of 20 Mb/s on which 6 KB are on the way, so that questions wait for `queue_ns`.
+    fn feed_slowly(drain: &mut Drain, queue_ns: u64) {
+        drain.note(answer_at(2 * MS, 0, 0), 0, 1e10);
+        for number in 2..200 {
+            let received = number * 5_000;
+            let answer = Answer {
+                asked_at_ns: number * 2 * MS - queue_ns,
+                ..answer_at(number * 2 * MS, received, received - 6_000)
+            };
+            drain.note(answer, received + 6_000, 1e10);
+        }
+    }
+
+    #[test]
+    fn drain__slow_path_with_few_bytes_waiting__shows_its_rate() {
+        let mut drain = Drain::default();
+        feed_slowly(&mut drain, 2_400_000);
+        assert!(drain.is_known(400 * MS));
+        let rate_bps = drain.rate_bps(1e10, 400 * MS);
+        assert!((rate_bps - 20e6).abs() < 1e6, "{rate_bps}");
+    }
+
+    #[test]
+    fn drain__light_traffic_without_a_queue__shows_no_rate() {
+        let mut drain = Drain::default();
+        feed_slowly(&mut drain, 0);
+        assert!(!drain.is_known(400 * MS) && drain.rates_bps.is_empty());
+        assert!(!drain.is_doubtful(1e10, 400 * MS));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Peer {
     pub daemon_has_bulk: u32,
     /// Bit of the link that carries all frames for a moment, so that its rate shows; 0 for none.
     pub tried: u32,
+    /// Links of whose paths the rate is a guess, as bits.
+    pub guessed: u32,
     /// Addresses by link.
     pub ways: [Way; LINKS_MAX],
 }

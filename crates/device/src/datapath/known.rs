@@ -178,19 +178,22 @@ impl Known {
     }
 
     /// Returns the ways to the peer. Those that are up and do not rest are used, or all that are up
-    /// if each of them rests.
-    pub fn ways(&self, peer: &DirectPeer, now_ns: u64) -> Peer {
+    /// if each of them rests. The first of the times is the programs'.
+    pub fn ways(&self, peer: &DirectPeer, (kernel_now_ns, now_ns): (u64, u64)) -> Peer {
         let all_rest = up(peer).all(|way| self.rests(way.link, now_ns));
         let mut value = Peer {
             links: 0,
             number: self.number,
             daemon_has_bulk: self.daemon_has_bulk.into(),
             tried: self.trials.link().map_or(0, |link| 1 << link),
+            guessed: 0,
             ways: [Way::default(); LINKS_MAX],
         };
         for way in &peer.ways {
             let is_used = way.is_up && (all_rest || !self.rests(way.link, now_ns));
             value.links |= u32::from(is_used) << way.link;
+            let is_guessed = !self.drains[usize::from(way.link)].is_known(kernel_now_ns);
+            value.guessed |= u32::from(is_used && is_guessed) << way.link;
             value.ways[usize::from(way.link)] = Way {
                 to: way.to,
                 from: way.from,

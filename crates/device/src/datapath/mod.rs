@@ -422,7 +422,8 @@ impl Datapath {
                 continue; // the predecessor's ways still count
             }
             known.inherited_until_ns = 0;
-            let mut reached = (!peer.ways.is_empty()).then(|| known.ways(peer, now_ns));
+            let mut reached =
+                (!peer.ways.is_empty()).then(|| known.ways(peer, (kernel_ns(), now_ns)));
             if self.is_paused {
                 reached.iter_mut().for_each(|reached| reached.links = 0);
             }

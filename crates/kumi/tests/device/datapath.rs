@@ -108,7 +108,13 @@ fn datapath__kernel__a_silent_link_is_left_within_50_ms() {
     let record = stream.finish();
     let silence_s = record.longest_silence(cut_s - 0.2, cut_s + 1.0);
     assert!(silence_s < 0.1, "silent for {silence_s} s");
-    assert_eq!(bench.state("h1")["peers"][0]["datapath"], "kernel");
+    let state = bench.state("h1");
+    assert_eq!(
+        state["peers"][0]["datapath"],
+        "kernel",
+        "{state:#}\n{}",
+        bench.log("h1")
+    );
 }
 
 #[test]
@@ -158,7 +164,7 @@ fn unlike_links(test: &str, rates_mbps: [u32; 2]) -> Bench {
 }
 
 /// Returns the rate of a stream of 5 s over two links with these rates in Mb/s, in its last two
-/// seconds, and the state of the sender's device after it.
+/// seconds, and the state of the sender's device towards its end.
 fn stream_over(test: &str, rates_mbps: [u32; 2]) -> (f64, Value) {
     // The processors' limits are not the links': a run in which the hypervisor took them is void.
     let mut runs_left = 5;
@@ -166,9 +172,10 @@ fn stream_over(test: &str, rates_mbps: [u32; 2]) -> (f64, Value) {
         let mut bench = unlike_links(test, rates_mbps);
         bench.cluster.begin_watch();
         let start_s = now_s();
-        let record = Stream::start(&bench, 5.0).finish();
-        let mbps = record.mbps(start_s + 3.0, start_s + 5.0);
+        let stream = Stream::start(&bench, 5.0);
+        std::thread::sleep(Duration::from_millis(4500));
         let state = bench.state("h1");
+        let mbps = stream.finish().mbps(start_s + 3.0, start_s + 5.0);
         runs_left -= 1;
         let void = bench.cluster.validity().void;
         if void.is_empty() || runs_left == 0 {
@@ -192,7 +199,8 @@ fn datapath__wrong_rates__use_both_links_of_different_speed() {
 #[test]
 #[ignore = "needs root, netns, tun, bpf"]
 fn datapath__links_too_unlike_for_the_kernel__leave_long_streams_to_the_daemon() {
-    let (mbps, state) = stream_over("unlike", [400, 100]);
+    // The daemons and the lab's links together need both processors for 400 and 100 Mb/s.
+    let (mbps, state) = stream_over("unlike", [200, 70]);
     let peer = &state["peers"][0];
     assert_eq!(peer["datapath"], "kernel", "{state:#}");
     assert_eq!(peer["bulk_datapath"], "user", "{state:#}");
@@ -200,9 +208,17 @@ fn datapath__links_too_unlike_for_the_kernel__leave_long_streams_to_the_daemon()
     let daemons: Vec<u64> = paths
         .map(|path| path["tx_bytes"].as_u64().unwrap())
         .collect();
-    assert!(daemons[1] > daemons[0] / 8, "{daemons:?}");
-    // The faster link alone has 386 Mb/s, both have 482.
-    assert!(mbps > 420.0, "{mbps} Mb/s, {daemons:?}");
+    assert!(daemons[1] > daemons[0] / 6, "{daemons:?}");
+    // The faster link alone has 193 Mb/s, both have 260.
+    assert!(mbps > 210.0, "{mbps} Mb/s, {daemons:?}");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, bpf"]
+fn datapath__slow_link_whose_rate_is_not_known__does_not_keep_a_stream() {
+    let (mbps, state) = stream_over("slow", [100, 20]);
+    // The slow link was taken for one of 10 Gb/s, and the stream had 22 to 28 Mb/s.
+    assert!(mbps > 50.0, "{mbps} Mb/s, {state:#}");
 }
 
 #[test]

@@ -54,6 +54,7 @@ fn peer_with(ways: u8) -> Peer {
         number: 0,
         daemon_has_bulk: 0,
         tried: 0,
+        guessed: 0,
         ways: [WAY; LINKS_MAX],
     }
 }
@@ -255,6 +256,7 @@ fn link_ingress__question_on_a_path_without_addresses__has_no_answer() {
         number: 0,
         daemon_has_bulk: 0,
         tried: 0,
+        guessed: 0,
         ways: [Way::default(); LINKS_MAX],
     };
     program.set_peer([2, 0, 0, 0, 0, 1], Some(&peer)).unwrap();
