@@ -115,7 +115,7 @@ static __always_inline __u32 headers_of(struct __sk_buff *skb)
 	return transport + (offset >> 4) * 4;
 }
 
-/* Reads which part of a stream a frame of so many segments is. */
+/* Reads which part of a stream a frame of `segments` segments is. */
 static __always_inline struct part part_of(struct __sk_buff *skb, __u32 segments, __u64 now)
 {
 	/* TCP header up to its flags. */

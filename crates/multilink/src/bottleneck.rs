@@ -10,7 +10,7 @@
 //! ```text
 //! A = 8e9 · N / T                                         rate of arrival, in bit/s
 //! L = max(A · max(1 − q / DRAIN_NS, DRAIN_SHARE_MIN),
-//!         BEST_SHARE · A_max)                             if q > QUEUED_NS and A · q > 8e9 · OWN_BYTES
+//!         BEST_SHARE · A_max)                             if q > QUEUED_NS and B > OWN_BYTES
 //!     RELEASE · L                                         otherwise; removed once L ≥ R
 //!
 //! L      limit of the path, in bit/s; infinite at first
@@ -18,6 +18,7 @@
 //! T      length of the interval, in ns: at least JUDGE_NS, and four reports
 //!        that include the one at which it began
 //! q      least queueing delay of the reports of the interval, in ns
+//! B      A · q / 8e9: bytes of this sender in the queue
 //! A_max  highest A of the last one to two seconds
 //! R      rate of the local link, in bit/s
 //! ```
@@ -26,10 +27,10 @@
 //! limit rises step by step.
 //!
 //! A sender that has little to send does not show the rate of a bottleneck, although others keep a
-//! queue there. `A · q` is the part of the queue that is this sender's own, and a small one is not
-//! judged. An interval begins anew at a report of less than `PACKET_BYTES`, and if it lasts longer
-//! than ten times `JUDGE_NS`. Without that, the pings of a path whose frames the kernel carried
-//! were taken for its rate, and the daemon began with 0.02 Mb/s (`docs/perf-log.md`, 2026-11-29).
+//! queue there. So a queue with few bytes of this sender is not judged. An interval begins anew at
+//! a report of less than `PACKET_BYTES`, and if it lasts longer than ten times `JUDGE_NS`. Without
+//! that, the pings of a path whose frames the kernel carried were taken for its rate, and the
+//! daemon began with 0.02 Mb/s (`docs/perf-log.md`, 2026-11-29).
 
 use crate::best::Best;
 

@@ -56,8 +56,8 @@ impl Trial {
         }
     }
 
-    /// Evaluates an answer, which found bytes waiting or did not. Its question waited for `queue_ns`
-    /// on its way.
+    /// Evaluates an answer, which found bytes waiting or did not. Its question waited for
+    /// `queue_ns` on its way.
     pub fn note(&mut self, answer: Answer, is_waiting: bool, queue_ns: u64) {
         if answer.asked_at_ns < self.from_ns {
             return;
