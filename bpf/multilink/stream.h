@@ -25,6 +25,8 @@
  * By judgement: a message of 64 KB takes less, except on links below 10 Mb/s.
  */
 #define BUSY_NS 50000000ULL
+/* Time for which it then stays one, in ns. Chosen by judgement. */
+#define BULK_NS 100000000ULL
 /*
  * Segments on the way up to which a stream stays on its link while the rates of the links are not
  * known: an initial window (RFC 6928). On links whose rates are taken wrongly they overtake each
@@ -32,8 +34,6 @@
  * (`docs/perf-log.md`, 2026-11-29).
  */
 #define SMALL_SEGMENTS 10
-/* Time for which it then stays one, in ns. Chosen by judgement. */
-#define BULK_NS 100000000ULL
 /*
  * Bursts that are remembered, a power of 2: of eight links of 250 Mb/s those of 4 ms, of two of 10
  * Gb/s those of 1.6 ms. By judgement.

@@ -27,10 +27,10 @@
 //! limit rises step by step.
 //!
 //! A sender that has little to send does not show the rate of a bottleneck, although others keep a
-//! queue there. So a queue with few bytes of this sender is not judged. An interval begins anew at
-//! a report of less than `PACKET_BYTES`, and if it lasts longer than ten times `JUDGE_NS`. Without
-//! that, the pings of a path whose frames the kernel carried were taken for its rate, and the
-//! daemon began with 0.02 Mb/s (`docs/perf-log.md`, 2026-11-29).
+//! queue there. So a queue with few bytes of this sender is not judged. An interval begins anew
+//! while less than a packet has arrived in it, when nothing is on the way, and if it lasts longer
+//! than ten times `JUDGE_NS`. Without that, the pings of a path whose frames the kernel carried
+//! were taken for its rate, and the daemon began with 0.02 Mb/s (`docs/perf-log.md`, 2026-11-29).
 
 use crate::best::Best;
 
@@ -41,8 +41,8 @@ const JUDGE_NS: u64 = 20_000_000;
 const QUEUED_NS: u64 = 4_000_000;
 /// Least bytes of this sender in the queue for it to be judged: ten full packets, by judgement.
 const OWN_BYTES: f64 = 15_000.0;
-/// Bytes of a full packet. A report of less shows that the sender had nothing more to send.
-const PACKET_BYTES: u32 = 1_500;
+/// Bytes of a full packet: more than pings have.
+const PACKET_BYTES: u64 = 1_500;
 /// Time in which the queue is to drain, in ns. Chosen by judgement.
 const DRAIN_NS: f64 = 100_000_000.0;
 /// Least share of the rate of arrival that is allowed while there is a queue. Chosen by judgement.
@@ -72,10 +72,18 @@ impl Bottleneck {
     }
 
     /// Evaluates a report: `bytes` more have arrived, after `queue_ns` in queues of the network.
-    /// `link_bps` is the rate of the local link, in bits per second.
-    pub fn note_report(&mut self, now_ns: u64, bytes: u32, queue_ns: u64, link_bps: f64) {
+    /// `is_idle` states that nothing more is on the way. `link_bps` is the rate of the local link,
+    /// in bits per second.
+    pub fn note_report(
+        &mut self,
+        now_ns: u64,
+        (bytes, is_idle): (u32, bool),
+        queue_ns: u64,
+        link_bps: f64,
+    ) {
         let is_late = now_ns.saturating_sub(self.start_ns) > 10 * JUDGE_NS;
-        if self.reports == 0 || is_late || bytes < PACKET_BYTES {
+        let is_begun = self.bytes + u64::from(bytes) >= PACKET_BYTES;
+        if self.reports == 0 || is_late || is_idle || !is_begun {
             (self.start_ns, self.bytes, self.reports) = (now_ns, 0, 1);
             self.least_queue_ns = queue_ns;
             return;
@@ -120,7 +128,7 @@ mod tests {
             let output = queue.min(port_bps / 8e9 * (4 * MS) as f64);
             queue -= output;
             let queue_ns = queue / (port_bps / 8e9);
-            bottleneck.note_report(step * 4 * MS, output as u32, queue_ns as u64, 1e9);
+            bottleneck.note_report(step * 4 * MS, (output as u32, false), queue_ns as u64, 1e9);
             if step > 2500 {
                 bytes += output;
                 queue_sum_ns += queue_ns;
@@ -146,7 +154,7 @@ mod tests {
             let bytes = rate_bps / 8e9 * (4 * MS) as f64;
             let is_quick = step % 50 > 43; // now and then
             let queue_ns = if is_quick { 0 } else { 6 * MS };
-            bottleneck.note_report(step * 4 * MS, bytes as u32, queue_ns, 1e9);
+            bottleneck.note_report(step * 4 * MS, (bytes as u32, false), queue_ns, 1e9);
         }
         let limit_bps = bottleneck.limit_bps().unwrap_or(1e9);
         assert!(limit_bps > 2e8, "{limit_bps}");
@@ -159,7 +167,8 @@ mod tests {
             let mut bottleneck = Bottleneck::default();
             for step in 1..=1000u64 {
                 let sent = if step % every == 0 { bytes } else { 0 };
-                bottleneck.note_report(step * 4 * MS, sent, 12 * MS, 1e9);
+                let is_idle = every == 1 || step % every != 0;
+                bottleneck.note_report(step * 4 * MS, (sent, is_idle), 12 * MS, 1e9);
             }
             assert_eq!(bottleneck.limit_bps(), None, "{bytes} bytes");
         }
@@ -170,10 +179,22 @@ mod tests {
         let mut bottleneck = Bottleneck::default();
         for step in 1..=100u64 {
             let bytes = if step < 50 { 100 } else { 100_000 };
-            bottleneck.note_report(step * 4 * MS, bytes, 12 * MS, 1e9);
+            bottleneck.note_report(step * 4 * MS, (bytes, step < 50), 12 * MS, 1e9);
             let limit_bps = bottleneck.limit_bps().unwrap_or(1e9);
             assert!(limit_bps > 150e6, "{limit_bps} of 200e6 in step {step}");
         }
+    }
+
+    #[test]
+    fn bottleneck__slow_port_and_frequent_reports__is_found() {
+        // 10 Mb/s: a packet arrives every 1.2 ms, and reports every 0.6 ms.
+        let mut bottleneck = Bottleneck::default();
+        for step in 1..=200u64 {
+            let bytes = if step % 2 == 0 { 1_500 } else { 0 };
+            bottleneck.note_report(step * 600_000, (bytes, false), 40 * MS, 1e9);
+        }
+        let limit_bps = bottleneck.limit_bps().unwrap_or(1e9);
+        assert!((5e6..11e6).contains(&limit_bps), "{limit_bps}");
     }
 
     #[test]

@@ -24,10 +24,10 @@
 //! Bytes wait if more than [`WAITING_BYTES`] are on the way, besides those that arrive in the time
 //! that the answer takes. On a slow path, few bytes wait long: there a question that waits for
 //! [`WAITING_NS`] shows it. An interval in which fewer than [`RATE_BYTES`] arrive is no rate. It
-//! lasts longer, up to [`RATE_LONGEST_NS`], while each question has to wait.
+//! lasts longer, up to [`RATE_LONGEST_NS`], while each question waits for [`QUEUE_NS`].
 
 use super::intf::Answer;
-use super::trial::Trial;
+use super::trial::{QUEUE_NS, Trial};
 use std::collections::VecDeque;
 
 /// Rates that are compared: a quarter of a second of traffic.
@@ -42,9 +42,6 @@ const RATE_NS: u64 = 3_500_000;
 const RATE_BYTES: u64 = 16_384;
 /// Longest time of a rate: of a path of 4 Mb/s.
 const RATE_LONGEST_NS: u64 = 33_000_000;
-/// Time for which each question has to wait in a longer interval: as in a trial, more than a NIC
-/// holds interrupts back.
-const QUEUED_NS: u64 = 200_000;
 /// Answers of the last 64 that must find bytes waiting, before the rates count.
 const WAITING_LEAST: u32 = 6;
 /// Rates after which a path may be tried: those of a stream, of 50 ms.
@@ -163,7 +160,7 @@ impl Drain {
             return;
         }
         self.interval = Some((start, answer));
-        self.is_queued &= queue_ns > QUEUED_NS;
+        self.is_queued &= queue_ns > QUEUE_NS;
         if let Some(trial) = &mut self.trial {
             trial.note(answer, is_waiting, queue_ns);
         }

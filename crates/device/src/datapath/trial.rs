@@ -20,7 +20,8 @@ const SETTLED_RATES: u32 = 4;
 /// least `QUEUE_NS`, because a NIC may hold interrupts back for 0.1 ms. Chosen by judgement: of
 /// questions on a path that is not full, fewer wait as long than the path is busy.
 const QUEUE_BYTES: f64 = 1.5 * 1538.0;
-const QUEUE_NS: f64 = 200_000.0;
+/// See [`QUEUE_BYTES`].
+pub const QUEUE_NS: u64 = 200_000;
 /// Share of the questions that must have waited as long.
 const QUEUED_SHARE: f64 = 0.8;
 /// Most questions that are remembered: more than the longest trial has.
@@ -97,7 +98,7 @@ impl Trial {
 
     /// Returns whether nearly every question waited for more than a packet.
     fn is_queued(&self) -> bool {
-        let least_ns = (QUEUE_BYTES * 8e9 / self.highest_bps).max(QUEUE_NS);
+        let least_ns = (QUEUE_BYTES * 8e9 / self.highest_bps).max(QUEUE_NS as f64);
         let long = self.queues_ns.iter().filter(|ns| **ns as f64 >= least_ns);
         long.count() as f64 > self.queues_ns.len() as f64 * QUEUED_SHARE
     }

@@ -208,7 +208,7 @@ fn datapath__links_too_unlike_for_the_kernel__leave_long_streams_to_the_daemon()
     let daemons: Vec<u64> = paths
         .map(|path| path["tx_bytes"].as_u64().unwrap())
         .collect();
-    assert!(daemons[1] > daemons[0] / 6, "{daemons:?}");
+    assert!(daemons[1] > daemons[0] / 5, "{daemons:?}");
     // The faster link alone has 193 Mb/s, both have 260.
     assert!(mbps > 210.0, "{mbps} Mb/s, {daemons:?}");
 }

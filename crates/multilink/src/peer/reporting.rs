@@ -183,8 +183,9 @@ impl Peer {
             let path = &mut self.paths[usize::from(link.link)];
             let queue_ns = path.rtt.queue_ns();
             let link_bps = local.capacity.rate_bps();
+            let arrived = (delivered_bytes, path.ledger.oldest_open().is_none());
             path.bottleneck
-                .note_report(now_ns, delivered_bytes, queue_ns, link_bps);
+                .note_report(now_ns, arrived, queue_ns, link_bps);
         }
         if resized {
             self.fit_units();
