@@ -78,10 +78,12 @@ impl Owners {
         for name in owner.sessions.keys() {
             self.program.close_session(name);
         }
+        // Requests in execution have their session already. They end before the regions do, or
+        // they would be refused: the peer would take a program that ended for one that refuses.
+        self.program.remove_windows(number);
         for (region, bytes) in owner.regions {
             self.forget_region(region, bytes);
         }
-        self.program.remove_windows(number);
     }
 
     fn forget_region(&mut self, region: u32, bytes: u64) {

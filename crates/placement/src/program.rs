@@ -127,7 +127,8 @@ impl Program {
         Ok(windows)
     }
 
-    /// Removes the windows of a program.
+    /// Removes the windows of a program. No request of its sessions is in execution when this
+    /// returns: the removal from the outer map waits, as in [`Program::remove_region`].
     pub fn remove_windows(&self, owner: u32) {
         let _ = self.owners.delete(&owner.to_ne_bytes());
     }
@@ -208,3 +209,6 @@ fn put_inner(outer: &MapHandle, key: u32, inner: &MapHandle) -> Result<(), libbp
     let descriptor = inner.as_fd().as_raw_fd().to_ne_bytes();
     outer.update(&key.to_ne_bytes(), &descriptor, MapFlags::ANY)
 }
+
+#[cfg(test)]
+mod tests;
