@@ -4,6 +4,7 @@
 //! machine cannot run are skipped by name, with the missing requirement.
 
 mod needs;
+mod steal;
 mod tally;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,9 @@ const STAGES: [&str; 8] = [
 /// Time of a fuzz target without `--fuzz-seconds`, in seconds. It keeps `make test` below 15
 /// minutes.
 const FUZZ_SECONDS: u32 = 20;
+
+/// Runs of a test whose failures are void, at most. The last one counts in any case.
+const RUNS_MAX: usize = 4;
 
 /// Options of the command line.
 pub struct Options {
@@ -210,7 +214,8 @@ fn tool(root: &Path, tally: &mut Tally, subcommand: &str, args: &[&str]) {
 
 /// Runs all tests that require nothing of the machine.
 fn unit(root: &Path, tally: &mut Tally) {
-    let lines = cargo_test(root, &["--workspace", "--locked", "--no-fail-fast"], tally);
+    let arguments = ["--workspace", "--locked", "--no-fail-fast"];
+    let lines = cargo_test(root, &arguments, tally, |_| None);
     // Ignored tests with a requirement belong to the network stage. The others are skipped.
     for (name, reason) in tally::ignored_tests(&lines) {
         if needs::parse(&reason).is_none() {
@@ -220,7 +225,7 @@ fn unit(root: &Path, tally: &mut Tally) {
 }
 
 /// Runs tests marked `#[ignore = "needs …"]`, one at a time, because they share the machine's
-/// processors and network.
+/// processors and network. One that fails while the hypervisor takes processors runs again.
 fn network(root: &Path, tally: &mut Tally) {
     let sources = needs::find_ignored(root);
     let mut skip = BTreeSet::new();
@@ -249,24 +254,46 @@ fn network(root: &Path, tally: &mut Tally) {
     if skip.len() == sources.len() {
         return;
     }
-    let mut args = vec![
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-        "--",
-        "--ignored",
-        "--test-threads=1",
-    ];
+    let common = ["--workspace", "--locked", "--no-fail-fast", "--"];
+    let common = [&common[..], &["--ignored", "--test-threads=1"]].concat();
+    let mut args = common.clone();
     for name in &skip {
         args.extend(["--skip", name]);
     }
-    cargo_test(root, &args, tally);
+    let watch = steal::Watch::start();
+    let void_share =
+        |began| Some(watch.largest_share(began)).filter(|share| *share > steal::SHARE_MAX);
+    let mut void_before = tally.void.len();
+    cargo_test(root, &args, tally, void_share);
+    for run in 2..=RUNS_MAX {
+        let names: Vec<String> = tally.void[void_before..]
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        if names.is_empty() {
+            return;
+        }
+        void_before = tally.void.len();
+        println!("\n== network, run {run}: {names:?} failed without all processors");
+        let mut args = [&common[..], &["--exact"]].concat();
+        args.extend(names.iter().map(String::as_str));
+        match run {
+            RUNS_MAX => cargo_test(root, &args, tally, |_| None),
+            _ => cargo_test(root, &args, tally, void_share),
+        };
+    }
 }
 
 /// Runs `cargo test`, passes its output on, and counts each test by its line. A run that fails
-/// without a failed test is itself a failure: it did not build, or it crashed.
-fn cargo_test(root: &Path, args: &[&str], tally: &mut Tally) -> Vec<String> {
-    let failed_before = tally.failed.len();
+/// without a failed test is itself a failure: it did not build, or it crashed. `void_share` has the
+/// time at which the test before ended.
+fn cargo_test(
+    root: &Path,
+    args: &[&str],
+    tally: &mut Tally,
+    void_share: impl Fn(Instant) -> Option<f64>,
+) -> Vec<String> {
+    let failures_before = tally.failures();
     let outcome = Command::new("cargo")
         .current_dir(root)
         .arg("test")
@@ -279,13 +306,16 @@ fn cargo_test(root: &Path, args: &[&str], tally: &mut Tally) -> Vec<String> {
     };
     let output = child.stdout.take().expect("stdout is piped");
     let mut lines = Vec::new();
+    let mut began = Instant::now();
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         println!("{line}");
-        tally.count_line(&line);
+        if tally.count_line(&line, || void_share(began)) {
+            began = Instant::now();
+        }
         lines.push(line);
     }
     let is_success = child.wait().is_ok_and(|status| status.success());
-    if !is_success && tally.failed.len() == failed_before {
+    if !is_success && tally.failures() == failures_before {
         tally.record("cargo test", false);
     }
     lines

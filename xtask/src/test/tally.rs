@@ -11,6 +11,9 @@ pub struct Tally {
     pub failed: Vec<String>,
     /// Names of skipped tests, with the missing requirement.
     pub skipped: Vec<(String, String)>,
+    /// Names of tests that failed while the hypervisor took processors, with its share (0 to 1).
+    /// They run again.
+    pub void: Vec<(String, f64)>,
 }
 
 impl Tally {
@@ -28,13 +31,23 @@ impl Tally {
         self.skipped.push((name.into(), reason.into()));
     }
 
-    /// Counts a `test NAME ... ok` line. Other lines and ignored tests do not count.
-    pub fn count_line(&mut self, line: &str) {
+    /// Counts a `test NAME ... ok` line. Other lines and ignored tests do not count. A test that
+    /// failed is void if the hypervisor took a `void_share` meanwhile. Returns whether it counts.
+    pub fn count_line(&mut self, line: &str, void_share: impl FnOnce() -> Option<f64>) -> bool {
         match parse(line) {
             Some((_, "ok")) => self.passed += 1,
-            Some((name, verdict)) if verdict.starts_with("FAILED") => self.failed.push(name.into()),
-            _ => {}
+            Some((name, verdict)) if verdict.starts_with("FAILED") => match void_share() {
+                Some(share) => self.void.push((name.into(), share)),
+                None => self.failed.push(name.into()),
+            },
+            _ => return false,
         }
+        true
+    }
+
+    /// Returns the number of tests that failed, void or not.
+    pub fn failures(&self) -> usize {
+        self.failed.len() + self.void.len()
     }
 }
 
@@ -43,6 +56,13 @@ impl fmt::Display for Tally {
         for (name, reason) in &self.skipped {
             writeln!(out, "skipped: {name}: {reason}")?;
         }
+        for (name, share) in &self.void {
+            let percent = share * 100.0;
+            writeln!(
+                out,
+                "void: {name}: failed while the hypervisor took {percent:.0} % of the processors, and ran again"
+            )?;
+        }
         for name in &self.failed {
             writeln!(out, "FAILED: {name}")?;
         }
@@ -50,6 +70,7 @@ impl fmt::Display for Tally {
             passed,
             failed,
             skipped,
+            ..
         } = self;
         writeln!(
             out,
@@ -95,9 +116,23 @@ mod tests {
             "test h__i ... ignored, needs tun",
             "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out",
         ] {
-            tally.count_line(line);
+            tally.count_line(line, || None);
         }
         assert_eq!((tally.passed, tally.failed), (2, vec!["f__g".to_string()]));
+    }
+
+    #[test]
+    fn tally__failure_without_the_processors__is_void() {
+        let mut tally = Tally::default();
+        assert!(tally.count_line("test a ... FAILED", || Some(0.07)));
+        assert!(tally.count_line("test b ... FAILED", || None));
+        assert!(!tally.count_line("test c ... ignored", || Some(0.07)));
+        assert_eq!(tally.failures(), 2);
+        assert_eq!(
+            tally.to_string(),
+            "void: a: failed while the hypervisor took 7 % of the processors, and ran again\n\
+             FAILED: b\n0 passed, 1 failed, 0 skipped\n"
+        );
     }
 
     #[test]
