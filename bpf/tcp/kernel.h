@@ -84,6 +84,7 @@ struct tcp_sock {
 	__u32 prior_cwnd; /* the window before the last cut */
 	__u32 packets_out;
 	__u32 lost_out;
+	__u32 lost; /* packets taken for lost, in all */
 	__u32 sacked_out;
 	__u32 retrans_out;
 	__u32 total_retrans;

@@ -40,6 +40,7 @@ static __always_inline struct kumi_tcp_memory *welcome(struct sock *sk)
 	if (memory) {
 		memory->ceiling = 0;
 		memory->step = STEP_LAST;
+		memory->seen_lost = tcp_sk(sk)->lost;
 		approve(memory, tcp_sk(sk));
 	}
 	if (memory && has(KUMI_TCP_SHORT_RTO))
@@ -186,6 +187,23 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	return cwnd;
 }
 
+/*
+ * Counts losses. RACK's timer finds those at the end of a burst: its last packets are missing, and
+ * no acknowledgement is to come. The sample of the next one leaves them out, so they are answered
+ * here, before the round of the burst ends.
+ */
+static __always_inline void count_losses(struct kumi_tcp_memory *memory, struct sock *sk,
+					 const struct rate_sample *rs)
+{
+	__u32 lost = tcp_sk(sk)->lost, told = rs->losses > 0 ? rs->losses : 0;
+	bool is_timed = lost - memory->seen_lost > told;
+
+	memory->round_lost += lost - memory->seen_lost;
+	memory->seen_lost = lost;
+	if (is_timed && ca_state(tcp_sk(sk)) != TCP_CA_Loss && memory->mode != COMPETE)
+		answer_losses(memory, sk);
+}
+
 static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct sock *sk,
 					const struct rate_sample *rs)
 {
@@ -197,9 +215,9 @@ static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct s
 		follow_phase(memory, sk);
 	path_of(memory)->acked_at_ns = ack_ns(tp);
 	confirm(memory, tp, rs->rtt_us);
-	memory->round_lost += rs->losses;
 	if (flying > memory->round_flying)
 		memory->round_flying = flying;
+	count_losses(memory, sk, rs);
 	if (rs->rtt_us > 0 && (!memory->round_rtt_us || rs->rtt_us < memory->round_rtt_us))
 		memory->round_rtt_us = rs->rtt_us;
 	if (rs->delivered > 0 && (__s32)(rs->prior_delivered - memory->round_until) >= 0)

@@ -32,6 +32,10 @@ pub struct Acknowledgement {
     pub acked: u32,
     /// Packets that it shows to be lost.
     pub lost: u32,
+    /// Packets that RACK's timer has taken for lost since the acknowledgement before: those at the
+    /// end of a burst. The simulation has only the timer of retransmission, which is
+    /// [`Control::time_out`].
+    pub lost_by_timer: u32,
     /// Packets acknowledged in all.
     pub delivered: u64,
     /// Packets in flight afterwards.

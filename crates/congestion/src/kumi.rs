@@ -379,9 +379,9 @@ impl Kumi {
     }
 
     /// Answers losses while a rate is searched or held.
-    fn answer_losses(&mut self, a: &Acknowledgement) {
+    fn answer_losses(&mut self, a: &Acknowledgement, lost: u32) {
         let flying = self.round.flying.max(self.before_flying);
-        if a.lost == 0 || self.round.lost <= (flying + TOLERATED / 2) / TOLERATED {
+        if lost == 0 || self.round.lost <= (flying + TOLERATED / 2) / TOLERATED {
             return;
         }
         let rate = self.path.rate();
@@ -544,18 +544,19 @@ impl Control for Kumi {
         self.acked_at_us = Some(a.now_us);
         self.rtt_min_us = a.rtt_min_us;
         self.delivered = a.delivered;
-        self.round.lost += u64::from(a.lost);
+        self.round.lost += u64::from(a.lost + a.lost_by_timer);
         self.round.flying = self.round.flying.max(u64::from(a.in_flight_before));
         if let Some(rtt_us) = a.rtt_us {
             self.round.rtt_us = Some(self.round.rtt_us.map_or(rtt_us, |least| least.min(rtt_us)));
         }
-        if a.rate
-            .is_some_and(|sample| sample.delivered_before >= self.round.until)
-        {
+        // They were of the round that may end now.
+        self.answer_losses(a, a.lost_by_timer);
+        let until = self.round.until;
+        if a.rate.is_some_and(|rate| rate.delivered_before >= until) {
             self.end_round(a.now_us);
         }
         self.measure(a);
-        self.answer_losses(a);
+        self.answer_losses(a, a.lost);
         self.set(a);
     }
 

@@ -383,6 +383,7 @@ impl Sender {
             srtt_us: us(self.srtt_ns).max(1),
             acked,
             lost,
+            lost_by_timer: 0,
             delivered: self.delivered,
             in_flight: self.in_flight,
             in_flight_before,
