@@ -6,7 +6,7 @@
 //! gave the most on two links of 1 Gb/s, and on 400 and 100 Mb/s (`docs/perf-log.md`, 2026-11-28).
 
 use super::error::DatapathError;
-use kumi_sys::netlink::link;
+use kumi_sys::netlink::{link, route};
 
 /// Time that a burst takes on the slowest path, in seconds.
 const BURST_S: f64 = 0.5e-3;
@@ -58,8 +58,8 @@ impl Chunk {
             return Ok(());
         };
         link::set_gso_max_segments(index, segments)
-            // Connections learn it when they look up their route again.
-            .and_then(|()| std::fs::write("/proc/sys/net/ipv4/route/flush", "1"))
+            // Connections learn it when they look up their route again. Those of IPv6 keep theirs.
+            .and_then(|()| route::renew_cached())
             .map_err(DatapathError::Bursts)
     }
 

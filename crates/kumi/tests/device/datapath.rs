@@ -97,6 +97,40 @@ fn datapath__kernel_at_one_end__is_the_daemons() {
 
 #[test]
 #[ignore = "needs root, netns, tun, bpf"]
+fn datapath__change_of_the_burst_length__keeps_the_path_mtus_that_were_learnt() {
+    let bench = over_kernel("pmtu");
+    // A network with a smaller MTU behind h2.
+    for command in [
+        "ip link add small mtu 1000 type veth peer name other",
+        "ip address add 10.99.0.1/24 dev small",
+        "ip link set small up",
+        "ip link set other up",
+        "sysctl -qw net.ipv4.ip_forward=1",
+    ] {
+        bench.run("h2", &["sh", "-c", command]);
+    }
+    bench.run(
+        "h1",
+        &["ip", "route", "add", "10.99.0.0/24", "via", "10.77.0.2"],
+    );
+    let ping = "ping -c 1 -W 1 -M do -s 1300 10.99.0.9 || true";
+    bench.run("h1", &["sh", "-c", ping]);
+    let learnt = || bench.run("h1", &["ip", "route", "get", "10.99.0.9"]);
+    assert!(learnt().contains("mtu 1000"), "{}", learnt());
+    let segments = || {
+        let link = bench.run("h1", &["ip", "-details", "link", "show", "kumi0"]);
+        let mut words = link.split_whitespace();
+        words.find(|word| *word == "gso_max_segs");
+        words.next().unwrap().to_owned()
+    };
+    let before = segments();
+    Stream::start(&bench, 3.0).finish();
+    assert_ne!(segments(), before, "the rates have been measured");
+    assert!(learnt().contains("mtu 1000"), "{}", learnt());
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, bpf"]
 fn datapath__kernel__a_silent_link_is_left_within_50_ms() {
     let mut bench = Bench::with_options("silent", 2, &KERNEL);
     await_datapath(&bench, "h1", "kernel");

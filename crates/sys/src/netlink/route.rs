@@ -1,24 +1,50 @@
-//! Sets the floor of TCP's retransmission timeout on the routes of one interface.
-//!
-//! The kernel's own description of each route is sent back with one metric changed.
+//! Routes: the floor of TCP's retransmission timeout on those of one interface, and their cache.
 
 use super::Rtnetlink;
-use netlink_packet_core::NLM_F_REPLACE;
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteProtocol, RouteType,
 };
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::io;
 
 /// `RTAX_RTO_MIN`: place of the floor in the bit set of locked metrics.
 const RTAX_RTO_MIN: u32 = 13;
+
+/// Table of the route that [`renew_cached`] adds for a moment: `ku`.
+const TABLE: u32 = 0x6b75;
+
+/// Makes the connections of IPv4 look up their routes again, as after every change of a route
+/// (`rt_cache_flush` of net/ipv4/route.c). They learn changed limits of an interface.
+///
+/// A route is added to a table that no rule names, and removed. `route/flush` of /proc/sys would
+/// do too, but it also voids the path MTUs that the host has learnt (`fnhe_genid_bump`).
+///
+/// # Errors
+/// The kernel's error.
+pub fn renew_cached() -> io::Result<()> {
+    let mut route = RouteMessage::default();
+    route.header.address_family = AddressFamily::Inet;
+    route.header.kind = RouteType::BlackHole;
+    route.header.protocol = RouteProtocol::Static;
+    route.attributes = vec![RouteAttribute::Table(TABLE)];
+    let mut kernel = Rtnetlink::open()?;
+    let add = RouteNetlinkMessage::NewRoute(route.clone());
+    kernel.change(add, NLM_F_CREATE | NLM_F_REPLACE)?;
+    match kernel.change(RouteNetlinkMessage::DelRoute(route), 0) {
+        // Another device of this host has removed it.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        result => result,
+    }
+}
 
 /// Sets the floor of the retransmission timeout to `rto_min_ms` on every unicast route over the
 /// interface. Returns the number of changed routes.
 ///
 /// Some routes stay unchanged: those that have a floor, those that expire, those of router
 /// advertisements, and those over several interfaces. The kernel refreshes only its own route of a
-/// router advertisement.
+/// router advertisement. The kernel's own description of each route is sent back with one metric
+/// changed.
 ///
 /// # Errors
 /// The kernel's error for the list of routes, or for the first route that it refused. The other
@@ -116,7 +142,6 @@ fn is_unchangeable(attribute: &RouteAttribute) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netlink_packet_route::AddressFamily;
     use netlink_packet_route::route::RouteCacheInfo;
 
     /// A route over interface 7, as the kernel describes it.
