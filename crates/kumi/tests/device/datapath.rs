@@ -98,7 +98,7 @@ fn datapath__kernel_at_one_end__is_the_daemons() {
 #[test]
 #[ignore = "needs root, netns, tun, bpf"]
 fn datapath__change_of_the_burst_length__keeps_the_path_mtus_that_were_learnt() {
-    let bench = over_kernel("pmtu");
+    let mut bench = over_kernel("pmtu");
     // A network with a smaller MTU behind h2.
     for command in [
         "ip link add small mtu 1000 type veth peer name other",
@@ -113,20 +113,36 @@ fn datapath__change_of_the_burst_length__keeps_the_path_mtus_that_were_learnt() 
         "h1",
         &["ip", "route", "add", "10.99.0.0/24", "via", "10.77.0.2"],
     );
+    // The daemon replaces a new route once, by one with a floor of the timeout.
+    let deadline = Instant::now() + Duration::from_secs(8);
+    let route = ["ip", "route", "show", "10.99.0.0/24"];
+    while !bench.run("h1", &route).contains("rto_min") {
+        assert!(Instant::now() < deadline, "no floor");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let ping = "ping -c 1 -W 1 -M do -s 1300 10.99.0.9 || true";
     bench.run("h1", &["sh", "-c", ping]);
-    let learnt = || bench.run("h1", &["ip", "route", "get", "10.99.0.9"]);
-    assert!(learnt().contains("mtu 1000"), "{}", learnt());
-    let segments = || {
+    let learnt = |bench: &Bench| bench.run("h1", &["ip", "route", "get", "10.99.0.9"]);
+    assert!(learnt(&bench).contains("mtu 1000"), "{}", learnt(&bench));
+    let segments = |bench: &Bench| {
         let link = bench.run("h1", &["ip", "-details", "link", "show", "kumi0"]);
         let mut words = link.split_whitespace();
         words.find(|word| *word == "gso_max_segs");
         words.next().unwrap().to_owned()
     };
-    let before = segments();
-    Stream::start(&bench, 3.0).finish();
-    assert_ne!(segments(), before, "the rates have been measured");
-    assert!(learnt().contains("mtu 1000"), "{}", learnt());
+    // The rates before allow bursts of at least eight segments, and these two.
+    for link in ["h1:eth1", "h1:eth2"] {
+        let slower = LinkChange::rate("20Mbit".parse().unwrap());
+        bench.cluster.set_link(link, &slower).unwrap();
+    }
+    let stream = Stream::start(&bench, 8.0);
+    let deadline = Instant::now() + Duration::from_secs(8);
+    while segments(&bench) != "2" {
+        assert!(Instant::now() < deadline, "{} segments", segments(&bench));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    stream.finish();
+    assert!(learnt(&bench).contains("mtu 1000"), "{}", learnt(&bench));
 }
 
 #[test]
@@ -207,8 +223,13 @@ fn stream_over(test: &str, rates_mbps: [u32; 2]) -> (f64, Value) {
         bench.cluster.begin_watch();
         let start_s = now_s();
         let stream = Stream::start(&bench, 5.0);
-        std::thread::sleep(Duration::from_millis(4500));
-        let state = bench.state("h1");
+        std::thread::sleep(Duration::from_millis(4000));
+        // A path may be down for some milliseconds while this machine is late.
+        let all_up = |state: &Value| {
+            let mut paths = state["peers"][0]["paths"].as_array().unwrap().iter();
+            paths.all(|path| path["state"] == "up")
+        };
+        let state = await_state(&bench, "h1", all_up);
         let mbps = stream.finish().mbps(start_s + 3.0, start_s + 5.0);
         runs_left -= 1;
         let void = bench.cluster.validity().void;
