@@ -339,6 +339,28 @@ fn endpoint__healed_path__is_not_quarantined_for_earlier_losses() {
 }
 
 #[test]
+fn endpoint__lossy_path__is_clean_again_below_half_of_the_share_that_raised_it() {
+    let mut pair = Pair::new();
+    let mut lossy = [false; 2];
+    // Returns what the last event of each path told, after frames of which one in `part` is lost.
+    let mut lossy_after = |part: u32| {
+        for number in 0..20_000 {
+            pair.cut[0] = [number % part == 0; 2];
+            pair.send(0, number);
+            pair.run_for(MS / 4);
+            while let Some(event) = pair.ends[0].poll_event() {
+                if let Event::Lossy { link, is_lossy, .. } = event {
+                    lossy[usize::from(link)] = is_lossy;
+                }
+            }
+        }
+        lossy
+    };
+    assert!(lossy_after(40).contains(&true));
+    assert_eq!(lossy_after(600), [false; 2]);
+}
+
+#[test]
 fn endpoint__report_that_heals_a_path__does_not_quarantine_it_for_the_losses_it_lists() {
     let mut pair = Pair::new();
     pair.cut = [[true; 2]; 2];

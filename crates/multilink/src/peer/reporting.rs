@@ -9,8 +9,8 @@ use crate::path::Path;
 use crate::seq::extend;
 use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MAX, Report};
 
-/// Share of packets lost above which a path raises an event, and the kernel leaves it. Below a
-/// fifth of it the event is withdrawn.
+/// Share of packets lost above which a path raises an event, and the kernel leaves it. Below half
+/// of it the event is withdrawn: the stream that the daemon carries loses some at a full port.
 pub(super) const LOSSY_SHARE: f64 = 0.005;
 /// Queueing delay on the way to the peer above which a loss counts as congestion, in ns. TCP must
 /// see it.
@@ -220,7 +220,7 @@ impl Peer {
         let path = &mut self.paths[usize::from(link)];
         let was_lossy = path.is_lossy;
         path.is_lossy = if was_lossy {
-            share > LOSSY_SHARE / 5.0
+            share > LOSSY_SHARE / 2.0
         } else {
             share > LOSSY_SHARE
         };
