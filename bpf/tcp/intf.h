@@ -74,7 +74,7 @@ struct kumi_tcp_memory {
 	__u32 mode;             /* of control.h */
 	__u32 round_until;      /* the round ends with a packet sent after this many deliveries */
 	__u32 round_lost;       /* packets lost in the round */
-	__u32 seen_lost;        /* packets lost in all, of which the control has been told */
+	__u32 seen_lost;        /* `tcp_sock.lost` at the latest acknowledgement */
 	__u32 round_pps;        /* highest rate of the kernel's samples in the round */
 	__u32 train_pps;        /* rate at which the round's packets arrive; 0: too few yet */
 	__u32 train_us;         /* time in which they arrived */

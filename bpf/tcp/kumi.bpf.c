@@ -188,15 +188,15 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 }
 
 /*
- * Counts losses. RACK's timer finds those at the end of a burst: its last packets are missing, and
- * no acknowledgement is to come. The sample of the next one leaves them out, so they are answered
- * here, before the round of the burst ends.
+ * Counts losses. RACK's timer finds those at the end of a burst, for which no acknowledgement is
+ * due. The sample of the next acknowledgement leaves them out, so they are answered here, before
+ * the round of the burst ends.
  */
 static __always_inline void count_losses(struct kumi_tcp_memory *memory, struct sock *sk,
 					 const struct rate_sample *rs)
 {
-	__u32 lost = tcp_sk(sk)->lost, told = rs->losses > 0 ? rs->losses : 0;
-	bool is_timed = lost - memory->seen_lost > told;
+	__u32 lost = tcp_sk(sk)->lost, sampled = rs->losses > 0 ? rs->losses : 0;
+	bool is_timed = lost - memory->seen_lost > sampled;
 
 	memory->round_lost += lost - memory->seen_lost;
 	memory->seen_lost = lost;

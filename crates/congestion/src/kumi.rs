@@ -549,7 +549,7 @@ impl Control for Kumi {
         if let Some(rtt_us) = a.rtt_us {
             self.round.rtt_us = Some(self.round.rtt_us.map_or(rtt_us, |least| least.min(rtt_us)));
         }
-        // They were of the round that may end now.
+        // The round to which they belong may end now.
         self.answer_losses(a, a.lost_by_timer);
         let until = self.round.until;
         if a.rate.is_some_and(|rate| rate.delivered_before >= until) {

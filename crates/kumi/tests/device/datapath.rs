@@ -130,7 +130,7 @@ fn datapath__change_of_the_burst_length__keeps_the_path_mtus_that_were_learnt() 
         words.find(|word| *word == "gso_max_segs");
         words.next().unwrap().to_owned()
     };
-    // The rates before allow bursts of at least eight segments, and these two.
+    // A burst has eight segments or more at 200 Mb/s, and two at 20 Mb/s.
     for link in ["h1:eth1", "h1:eth2"] {
         let slower = LinkChange::rate("20Mbit".parse().unwrap());
         bench.cluster.set_link(link, &slower).unwrap();
