@@ -86,8 +86,8 @@ pub const QUARANTINE_LOSS: f64 = 0.10;
 pub enum Pace {
     /// The daemon sends the data, so reports come every few ms.
     Usual,
-    /// The peer's kernel answers questions, which leave every 2 ms under load. One may be lost. S
-    /// has a third of its constant, and D half.
+    /// The peer's kernel answers questions, which leave every 2 ms under load and wait behind no
+    /// data of the daemon. One may be lost. S has a third of its constant, and D half.
     Quick,
 }
 

@@ -14,10 +14,46 @@ const SHARE_BACK: f64 = 0.75;
 /// Rate of all paths together up to which the daemon carries long streams, in bit/s. Without a seal
 /// it carried 2.7 and 3.9 Gb/s in two runs of `link-cpu`, on two processors with both ends.
 const DAEMON_BPS: f64 = 3e9;
+/// Time for which the kernel must suit before it gets the long streams back, in ns. By judgement: a
+/// path that is suspected for a moment leaves one path, which suits the kernel, and what the kernel
+/// then sends overtakes what waits in the daemon (`docs/perf-log.md`, 2026-11-29).
+const BACK_NS: u64 = 1_000_000_000;
+
+/// Carrier of the long streams to a peer.
+#[derive(Debug, Default)]
+pub struct Carrier {
+    /// The daemon, since the kernel's programs do not suit.
+    is_daemon: bool,
+    /// Time since which the kernel would suit, in ns.
+    suits_since_ns: Option<u64>,
+}
+
+impl Carrier {
+    /// Returns whether it is the daemon.
+    pub fn is_daemon(&self) -> bool {
+        self.is_daemon
+    }
+
+    /// Lets the kernel have the streams at once.
+    pub fn use_kernel(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Chooses for paths of these rates in bit/s. `is_lossy` tells whether one loses frames.
+    pub fn choose(&mut self, rates_bps: &[f64], is_lossy: bool, now_ns: u64) {
+        if daemon_should(rates_bps, is_lossy, self.is_daemon) {
+            self.is_daemon = true;
+            self.suits_since_ns = None;
+        } else if self.is_daemon {
+            let since_ns = *self.suits_since_ns.get_or_insert(now_ns);
+            self.is_daemon = now_ns < since_ns + BACK_NS;
+        }
+    }
+}
 
 /// Returns whether the daemon should carry the long streams to a peer whose paths have these rates
 /// in bit/s. `is_lossy` tells whether one of them loses frames, and `has` whether it does already.
-pub fn daemon_should(rates_bps: &[f64], is_lossy: bool, has: bool) -> bool {
+fn daemon_should(rates_bps: &[f64], is_lossy: bool, has: bool) -> bool {
     let sum_bps: f64 = rates_bps.iter().sum();
     let fastest_bps = rates_bps.iter().copied().fold(0.0, f64::max);
     let share = if has { SHARE_BACK } else { SHARE_LEAST };
@@ -57,6 +93,33 @@ mod tests {
     fn bulk__rates_that_vary__do_not_change_it_each_time() {
         assert!(!daemon_should_mbps(&[950.0, 650.0], false));
         assert!(daemon_should_mbps(&[950.0, 650.0], true));
+    }
+
+    #[test]
+    fn carrier__path_that_is_suspected_for_a_moment__does_not_give_streams_to_the_kernel() {
+        let mut carrier = Carrier::default();
+        carrier.choose(&[200e6, 70e6], false, 0);
+        for at_ns in (0..10 * BACK_NS).step_by(BACK_NS as usize / 2) {
+            carrier.choose(&[200e6], false, at_ns);
+            assert!(carrier.is_daemon());
+            carrier.choose(&[200e6, 70e6], false, at_ns + 1_000_000);
+            assert!(carrier.is_daemon());
+        }
+    }
+
+    #[test]
+    fn carrier__kernel_that_suits_for_a_second__gets_the_streams_back() {
+        let mut carrier = Carrier::default();
+        carrier.choose(&[200e6, 70e6], false, 0);
+        carrier.choose(&[200e6; 2], false, 5);
+        carrier.choose(&[200e6; 2], false, 4 + BACK_NS);
+        assert!(carrier.is_daemon());
+        carrier.choose(&[200e6; 2], false, 5 + BACK_NS);
+        assert!(!carrier.is_daemon());
+        // The next time starts anew.
+        carrier.choose(&[200e6, 70e6], false, 6 + BACK_NS);
+        carrier.choose(&[200e6; 2], false, 7 + BACK_NS);
+        assert!(carrier.is_daemon());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A peer as the programs know it: its ways, the links that rest, and who has its long streams.
 
-use super::bulk;
+use super::bulk::Carrier;
 use super::drain::Drain;
 use super::intf::{Answer, Path, Peer, Way};
 use super::lost::Losses;
@@ -62,8 +62,8 @@ pub struct Known {
     pub inherited_until_ns: u64,
     /// Its daemon was heard lately.
     pub has_daemon: bool,
-    /// The daemon carries long streams.
-    pub daemon_has_bulk: bool,
+    /// Carrier of its long streams.
+    carrier: Carrier,
 }
 
 impl Known {
@@ -119,8 +119,15 @@ impl Known {
         let ways = peer.ways.iter().filter(|way| way.is_up || way.is_lossy);
         let rates_bps: Vec<_> = ways.map(|way| rate(way.link)).collect();
         let is_lossy = self.lossy != 0;
-        let daemon_should = bulk::daemon_should(&rates_bps, is_lossy, self.daemon_has_bulk);
-        self.daemon_has_bulk = daemon_should && peer.has_daemon;
+        self.carrier.choose(&rates_bps, is_lossy, now_ns);
+        if !peer.has_daemon {
+            self.carrier.use_kernel();
+        }
+    }
+
+    /// Returns whether the daemon carries the long streams.
+    pub fn daemon_has_bulk(&self) -> bool {
+        self.carrier.is_daemon()
     }
 
     /// Returns whether the daemon has a link because it loses frames.
@@ -137,7 +144,7 @@ impl Known {
     /// there. Their rates are forgotten, so they are tried again after the rest. None rests while
     /// the daemon has the long streams.
     pub fn rest_slow_links(&mut self, peer: &DirectPeer, now_ns: u64) {
-        if self.daemon_has_bulk {
+        if self.daemon_has_bulk() {
             self.rest_until_ns = [0; LINKS_MAX];
             return;
         }
@@ -165,7 +172,7 @@ impl Known {
         times_ns: (u64, u64),
     ) {
         let used = up(peer).map(|way| way.link);
-        let used = used.filter(|link| !self.daemon_has_bulk && !self.rests(*link, times_ns.1));
+        let used = used.filter(|link| !self.daemon_has_bulk() && !self.rests(*link, times_ns.1));
         let used: Vec<u8> = used.collect();
         let drains = (0..).zip(&mut self.drains);
         let mut links: Vec<_> = drains.filter(|(link, _)| used.contains(link)).collect();
@@ -184,7 +191,7 @@ impl Known {
         let mut value = Peer {
             links: 0,
             number: self.number,
-            daemon_has_bulk: self.daemon_has_bulk.into(),
+            daemon_has_bulk: self.daemon_has_bulk().into(),
             tried: self.trials.link().map_or(0, |link| 1 << link),
             guessed: 0,
             ways: [Way::default(); LINKS_MAX],

@@ -440,10 +440,10 @@ impl Datapath {
     /// daemon cuts bursts itself, and takes long ones with fewer calls.
     fn follow_chunk(&mut self, core: &Endpoint, now_ns: u64) {
         let links = |peer: &Known| match peer.reached {
-            Some(reached) if !peer.daemon_has_bulk => reached.links,
+            Some(reached) if !peer.daemon_has_bulk() => reached.links,
             _ => 0,
         };
-        let has_daemons = self.peers.values().any(|peer| peer.daemon_has_bulk);
+        let has_daemons = self.peers.values().any(Known::daemon_has_bulk);
         let daemons = has_daemons.then_some((f64::INFINITY, true));
         let kernel_now_ns = kernel_ns();
         let rates = self.peers.values().flat_map(|peer| {
@@ -515,7 +515,7 @@ impl Datapath {
     /// Returns whether the daemon carries long streams to the device with this address.
     pub fn daemon_has_bulk(&self, mac: Mac) -> bool {
         let peer = self.peers.get(&mac);
-        peer.is_some_and(|peer| peer.daemon_has_bulk)
+        peer.is_some_and(Known::daemon_has_bulk)
     }
 
     /// Returns what the kernel has carried on the path to a peer.

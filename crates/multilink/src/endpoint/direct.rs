@@ -191,6 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn direct__question_behind_data_of_the_daemon__may_be_late() {
+        for (frames, is_up_after_10_ms) in [(0, false), (40, true)] {
+            let mut pair = pair(Seal::Plain);
+            accept_all(&mut pair);
+            run_asked(&mut pair, 20 * MS);
+            pair.cut = [[false, true]; 2];
+            for number in 0..frames {
+                pair.send(0, number);
+            }
+            run_asked(&mut pair, 10 * MS);
+            assert_eq!(links_of(&pair, 0).contains(&1), is_up_after_10_ms);
+            run_asked(&mut pair, 10 * MS);
+            assert_eq!(links_of(&pair, 0), [0]);
+        }
+    }
+
+    #[test]
     fn direct__one_direction_falls_silent__does_not_flap() {
         let mut pair = pair(Seal::Plain);
         accept_all(&mut pair);

@@ -164,7 +164,7 @@ impl Pair {
     }
 
     /// Sends frame `number` from `side` to the other.
-    fn send(&mut self, side: usize, number: u32) {
+    pub(super) fn send(&mut self, side: usize, number: u32) {
         let mut frame = vec![
             2,
             0,

@@ -106,16 +106,16 @@ impl Peer {
         }
         // Where the kernels answer, a daemon that does not run is no reason to leave the path.
         let is_asked = path.direct.is_asked(shared.now_ns);
-        let (open_ns, pace, overtake_ns) = match is_asked {
-            true => {
-                let open_ns = path.direct.oldest_question_ns();
-                (open_ns, Pace::Quick, OVERTAKE_NS / 2)
-            }
-            false => {
-                let open = path.ledger.oldest_open();
-                let open_ns = open.map(|open| open.queued_at_ns);
-                (open_ns, Pace::Usual, OVERTAKE_NS)
-            }
+        let open = path.ledger.oldest_open();
+        let open_ns = match is_asked {
+            true => path.direct.oldest_question_ns(),
+            false => open.map(|open| open.queued_at_ns),
+        };
+        // A question waits behind the daemon's own data, which no trip of a question before shows.
+        let has_units = open.is_some_and(|open| open.unit.is_some());
+        let (pace, overtake_ns) = match is_asked && !has_units {
+            true => (Pace::Quick, OVERTAKE_NS / 2),
+            false => (Pace::Usual, OVERTAKE_NS),
         };
         // The daemons' delays are in their round trips, and not in those of the kernels.
         let due_after_ns = |path: &Path| {
