@@ -32,7 +32,7 @@ README_ROWS = [
     ("Longest gap of a stream when a cable is pulled, ms", "link-failover", "carrier_gap_ms"),
     ("Burst after a pause across a WAN, of the ideal time", "tcp-restart", "median_vs_ideal"),
     (
-        "All-reduce over three switches, of the MPI library's best speed",
+        "All-reduce of 1 MiB over three switches, of the MPI library's best speed",
         "coll-allreduce",
         "three_switches_vs_best_rival",
     ),
@@ -45,6 +45,8 @@ LAYERS = [
     ("tcp", "TCP"),
     ("coll", "Collectives"),
     ("wind", "Wind"),
+    ("dsm", "Shared memory"),
+    ("shmem", "OpenSHMEM"),
     ("topo", "Discovery"),
     ("lab", "The lab itself"),
 ]
@@ -114,8 +116,8 @@ def report(results: dict[str, dict[str, Any]]) -> str:
         "",
         f"{met} of {len(checks)} targets are met. Each plan is run with `kumi bench PLAN`. A value is",
         "the unfavourable end of a one-sided 95 % confidence interval over the repetitions, or their",
-        "median where the plan says so. It is the worst over message sizes. A value with an interval",
-        "can lie outside the range of the figure itself.",
+        "median where the plan says so. It is the worst over the message sizes of the target. A value",
+        "with an interval can lie outside the range of the figure itself.",
         "",
         "## Summary",
         "",
@@ -123,6 +125,9 @@ def report(results: dict[str, dict[str, Any]]) -> str:
         "|---|---|---|---|",
     ]
     ordered = [(title, name) for prefix, title in LAYERS for name in results if name.startswith(prefix + "-")]
+    missing = sorted(set(results) - {name for _, name in ordered})
+    if missing:
+        raise SystemExit(f"report.py: no layer has {', '.join(missing)}: add their prefix to LAYERS")
     for _, name in ordered:
         result = results[name]
         passed = sum(check["pass"] for check in result["checks"])

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Values of the maps by which the daemon of a multilink device and its programs talk. crates/device
- * has the same structures in Rust (datapath/intf.rs). All are in the host's byte order.
+ * Values of the maps by which the daemon of a multilink device and its programs exchange state, in
+ * the host's byte order, and the frame of a question. crates/device has the same structures in Rust
+ * (datapath/intf.rs).
  */
 #ifndef KUMI_MULTILINK_INTF_H
 #define KUMI_MULTILINK_INTF_H

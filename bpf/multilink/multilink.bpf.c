@@ -173,8 +173,8 @@ static __always_inline __u64 time_of(__u64 bytes, __u64 byte_time)
 
 /*
  * Returns for how long a question has waited for its answer on a path, 0 if that is usual. What was
- * sent before it has waited as long. After a cut, it would seem to have left before the daemon
- * knows.
+ * sent before it has waited as long. Otherwise the bytes on a cut path would seem to have left
+ * until the daemon notices the cut.
  */
 static __always_inline __u64 overdue(const struct kumi_path *path, __u32 key, __u64 now)
 {

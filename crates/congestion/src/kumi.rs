@@ -14,8 +14,8 @@
 //!
 //! In an all-to-all, W paces what does not fill it even if R is unknown.
 //!
-//!             ┌──────────── idle for an RTO, R known ─────────────┐
-//!             ▼                                                   │
+//!                        ┌─────── idle for an RTO, R known ───────┐
+//!                        ▼                                        │
 //!   search ──W ≥ R T──► hold ──32 rounds, or q in 4 rounds──► compete
 //!      │                 └── loss, and less than R arrives ───────▲
 //!      └── queue or loss ─────────────────────────────────────────┘

@@ -1,4 +1,4 @@
-//! Errors of the kernel's data path. Each says how to resolve it.
+//! Errors of the kernel's data path.
 
 /// Reason for which the kernel does not carry frames.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum DatapathError {
     #[error("the kernel refuses the programs: {0}; they need Linux 5.12")]
     Refused(libbpf_rs::Error),
     /// A killed daemon of another version left its maps.
-    #[error("its programs are of another version")]
+    #[error("the running programs are of another version of kumi")]
     OtherVersion,
     /// An interface does not take a program.
     #[error("cannot attach a program to `{interface}`: {error}")]

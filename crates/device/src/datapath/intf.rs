@@ -1,4 +1,4 @@
-//! Structures of `bpf/multilink/intf.h`, in the host's byte order.
+//! Structures of `bpf/multilink/intf.h`, in the host's byte order except for [`Question`].
 
 use kumi_multilink::wire::{LINKS_MAX, Mac, QuestionKey};
 use siphasher::sip::SipHasher24;

@@ -6,9 +6,9 @@
 //! share of a block = bytes lost / bytes sent
 //! ```
 //!
-//! What is lost in all never becomes less, and `e` is that and what a question overtook: a receiver
-//! that coalesces holds a burst back while the question passes. So the lesser of the next `e` are
-//! nearer to it.
+//! `e` is what the path has lost so far, which never becomes less, and what the question overtook:
+//! a receiver that coalesces holds a burst back while the question passes. The least of three `e`
+//! in a row is nearer to what is lost.
 //!
 //! Only intervals count in which no bytes waited ([`super::drain`]) and the path was not busy: a
 //! full path drops some by design. A queue may still fill and drain between two questions. Such

@@ -347,7 +347,7 @@ impl Datapath {
         }
     }
 
-    /// Takes frames from the peers' aliases. A peer sends only after it has been told.
+    /// Takes frames from the peers' aliases. A peer sends after an offer has accepted its alias.
     fn follow_senders(&mut self, core: &mut Endpoint, peers: &[DirectPeer], now_ns: u64) {
         let aliases = |peer: &DirectPeer| {
             let mac = peer.mac;
@@ -365,7 +365,7 @@ impl Datapath {
         });
         for (address, (mac, alias)) in wanted {
             let Some(number) = self.number_of(mac) else {
-                continue; // as many as the programs hold: the others use the daemon
+                continue; // the maps are full: frames of further peers go by the daemon
             };
             let sender = Sender {
                 link: alias.link.into(),

@@ -17,8 +17,9 @@ const RATE_ANSWERS: usize = 4;
 const GROWTH: f64 = 1.03;
 const SETTLED_RATES: u32 = 4;
 /// Time in the queue above which a question shows a full path: that of 1.5 full packets, and at
-/// least `QUEUE_NS`, because a NIC may hold interrupts back for 0.1 ms. Chosen by judgement: of
-/// questions on a path that is not full, fewer wait as long than the path is busy.
+/// least `QUEUE_NS`, because a NIC may hold interrupts back for 0.1 ms. Chosen by judgement: on
+/// a path that is not full, the share of such questions is below the share of time in which it is
+/// busy.
 const QUEUE_BYTES: f64 = 1.5 * 1538.0;
 /// See [`QUEUE_BYTES`].
 pub const QUEUE_NS: u64 = 200_000;

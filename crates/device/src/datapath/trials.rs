@@ -19,9 +19,9 @@ const AGAIN_LEAST_NS: u64 = 3_000_000_000;
 const AGAIN_MOST_NS: u64 = 30_000_000_000;
 /// Difference between two trials up to which they agree.
 const DIFFERENCE: f64 = 0.1;
-/// Share of the links' time that trials may take, and time that they may take at once, in ns: both
-/// trials of two links. When all eight links were tried at once, the first two seconds of a stream
-/// carried a third less.
+/// Share of the links' time that trials may take, and time not paid back up to which a trial may
+/// begin, in ns: enough for the trials of two links. When all eight links were tried at once, the
+/// first two seconds of a stream carried a third less.
 const SHARE: f64 = 0.02;
 const AT_ONCE_NS: f64 = 40e6;
 
@@ -78,8 +78,8 @@ pub struct Trials {
     present: Option<Present>,
     /// Last trials of the links.
     last: [Option<Last>; LINKS_MAX],
-    /// Time of the links that trials have taken and not been given yet, in ns; and the time up to
-    /// which it was given.
+    /// Time of the links that trials have taken and that is not paid back yet, in ns; and the time
+    /// up to which it was paid back.
     taken_ns: f64,
     given_at_ns: u64,
 }
