@@ -160,6 +160,16 @@ static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct k
 	}
 }
 
+/*
+ * Returns whether packets leave at a probe's rate: in one round, and in two if their rounds are
+ * longer than a round trip, since then each sees its own packets.
+ */
+static __always_inline bool is_faster(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+				      __u32 pps)
+{
+	return memory->is_probing || (memory->probed_pps && packets_of(pps, rtt_min_us(tp)) < TRAIN);
+}
+
 static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	struct kumi_tcp_path *path = path_of(memory);
@@ -224,6 +234,19 @@ static __always_inline void begin_round(struct kumi_tcp_memory *memory, __u32 un
 	memory->train_us = 0;
 	memory->is_stretched = 0;
 	memory->has_anchor = 0;
+}
+
+/*
+ * Returns whether a packet that left after `delivered_before` deliveries ends the round. Where a
+ * round trip has few packets, a rate that is held has longer rounds, which can show it.
+ */
+static __always_inline bool is_round_over(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+					  __u32 delivered_before)
+{
+	if ((__s32)(delivered_before - memory->round_until) < 0)
+		return false;
+	return memory->mode != HOLD || memory->train_us ||
+	       (__s32)(tp->delivered - memory->round_until) >= 2 * TRAIN;
 }
 
 /*
@@ -457,7 +480,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 			pps = memory->train_pps;
 		if (memory->queue_rounds)
 			pps -= pps / STEP;
-		else if (memory->is_probing)
+		else if (is_faster(memory, tp, pps))
 			pps += pps / memory->step;
 		set_window(tp, held_window(memory, tp, pps > rate_of(path) ? pps : rate_of(path)));
 		set_pace(sk, pps);

@@ -220,7 +220,7 @@ static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct s
 	count_losses(memory, sk, rs);
 	if (rs->rtt_us > 0 && (!memory->round_rtt_us || rs->rtt_us < memory->round_rtt_us))
 		memory->round_rtt_us = rs->rtt_us;
-	if (rs->delivered > 0 && (__s32)(rs->prior_delivered - memory->round_until) >= 0)
+	if (rs->delivered > 0 && is_round_over(memory, tp, rs->prior_delivered))
 		end_round(memory, sk);
 	measure(memory, tp, rs);
 	/* The kernel does not announce a timeout within a repair. */

@@ -24,9 +24,8 @@
 use crate::control::{Acknowledgement, Control};
 use crate::known::{Path, SECOND_US, packets_of};
 use crate::rivals::cubic::Cubic;
+use crate::round::{Anchor, Round, TRAIN};
 
-/// Fewest packets that show a rate, and the most that leave at once on an unknown path.
-const TRAIN: u64 = 16;
 /// The kernel sends this part of a second of the pacing rate at once (`sk_pacing_shift`).
 const CLUMPS_PS: u64 = 1024;
 /// Reciprocal of a probe's first step: what the shallowest buffers of switches hold, 0.05 of the
@@ -52,33 +51,6 @@ enum Mode {
     Search,
     Hold,
     Compete,
-}
-
-/// The first acknowledgement of a round, from which arrivals are timed.
-#[derive(Debug, Clone, Copy)]
-struct Anchor {
-    at_us: u64,
-    sent_us: u64,
-    delivered: u64,
-    /// The acknowledgement before the current one, and the longest time between two.
-    last_us: u64,
-    gap_us: u64,
-}
-
-/// A round trip.
-#[derive(Debug, Clone, Copy, Default)]
-struct Round {
-    /// It ends when a packet is acknowledged that left after this many had been delivered.
-    until: u64,
-    lost: u64,
-    best_pps: u64,
-    train_pps: u64,
-    /// Time in which its packets arrived.
-    train_us: u64,
-    is_stretched: bool,
-    rtt_us: Option<u64>,
-    /// Most packets in flight.
-    flying: u64,
 }
 
 /// A known rate that is held.
@@ -469,10 +441,11 @@ impl Kumi {
                     train_pps @ 1.. if self.held.has_lost => self.path.rate().min(train_pps),
                     _ => self.path.rate(),
                 };
+                let is_short = packets_of(rate, self.rtt_min_us) < TRAIN;
                 self.pace_pps = if self.held.queue_rounds > 0 {
                     rate - rate / STEP
-                } else if self.held.is_probing {
-                    rate + rate / self.step
+                } else if self.held.is_probing || self.held.probed_pps > 0 && is_short {
+                    rate + rate / self.step // a round of several round trips has its own packets
                 } else {
                     rate
                 };
@@ -551,8 +524,7 @@ impl Control for Kumi {
         }
         // The round to which they belong may end now.
         self.answer_losses(a, a.lost_by_timer);
-        let until = self.round.until;
-        if a.rate.is_some_and(|rate| rate.delivered_before >= until) {
+        if self.round.is_over(a, self.mode == Mode::Hold) {
             self.end_round(a.now_us);
         }
         self.measure(a);

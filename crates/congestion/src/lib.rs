@@ -6,4 +6,5 @@ pub mod control;
 mod known;
 pub mod kumi;
 pub mod rivals;
+mod round;
 pub mod simulation;

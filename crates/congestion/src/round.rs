@@ -1,0 +1,43 @@
+//! A round trip of a connection, and the arrivals from which its rate is taken.
+
+use crate::control::{Acknowledgement, RateSample};
+
+/// Fewest packets that show a rate, and the most that leave at once on an unknown path.
+pub const TRAIN: u64 = 16;
+
+/// The first acknowledgement of a round, from which arrivals are timed.
+#[derive(Debug, Clone, Copy)]
+pub struct Anchor {
+    pub at_us: u64,
+    pub sent_us: u64,
+    pub delivered: u64,
+    /// The acknowledgement before the current one, and the longest time between two.
+    pub last_us: u64,
+    pub gap_us: u64,
+}
+
+/// A round trip.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Round {
+    /// It ends when a packet is acknowledged that left after this many had been delivered.
+    pub until: u64,
+    pub lost: u64,
+    pub best_pps: u64,
+    pub train_pps: u64,
+    /// Time in which its packets arrived.
+    pub train_us: u64,
+    pub is_stretched: bool,
+    pub rtt_us: Option<u64>,
+    /// Most packets in flight.
+    pub flying: u64,
+}
+
+impl Round {
+    /// Returns whether an acknowledgement ends the round. Where a round trip has few packets, a
+    /// rate that is held has longer rounds, which can show it.
+    pub fn is_over(&self, a: &Acknowledgement, is_held: bool) -> bool {
+        let is_after = |rate: &RateSample| rate.delivered_before >= self.until;
+        let is_long = self.train_us > 0 || a.delivered >= self.until + 2 * TRAIN;
+        a.rate.as_ref().is_some_and(is_after) && (!is_held || is_long)
+    }
+}
