@@ -161,11 +161,12 @@ static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct k
 }
 
 /*
- * Returns whether packets leave at a probe's rate: in one round, and in two if their rounds are
- * longer than a round trip, since then each sees its own packets.
+ * Returns whether packets leave at the probe's rate: in its round, and also in the one that judges
+ * it if rounds last several round trips, because most packets then arrive in the round in which
+ * they left.
  */
-static __always_inline bool is_faster(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
-				      __u32 pps)
+static __always_inline bool has_probe_pace(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+					   __u32 pps)
 {
 	return memory->is_probing || (memory->probed_pps && packets_of(pps, rtt_min_us(tp)) < TRAIN);
 }
@@ -237,8 +238,9 @@ static __always_inline void begin_round(struct kumi_tcp_memory *memory, __u32 un
 }
 
 /*
- * Returns whether a packet that left after `delivered_before` deliveries ends the round. Where a
- * round trip has few packets, a rate that is held has longer rounds, which can show it.
+ * Returns whether a packet that left after `delivered_before` deliveries ends the round. A rate
+ * that is held can only change if a train shows one, so the round waits for a train, and at most
+ * for the packets of two: the first acknowledgement may cover many, and only those after it count.
  */
 static __always_inline bool is_round_over(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 					  __u32 delivered_before)
@@ -480,7 +482,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 			pps = memory->train_pps;
 		if (memory->queue_rounds)
 			pps -= pps / STEP;
-		else if (is_faster(memory, tp, pps))
+		else if (has_probe_pace(memory, tp, pps))
 			pps += pps / memory->step;
 		set_window(tp, held_window(memory, tp, pps > rate_of(path) ? pps : rate_of(path)));
 		set_pace(sk, pps);

@@ -445,7 +445,7 @@ impl Kumi {
                 self.pace_pps = if self.held.queue_rounds > 0 {
                     rate - rate / STEP
                 } else if self.held.is_probing || self.held.probed_pps > 0 && is_short {
-                    rate + rate / self.step // a round of several round trips has its own packets
+                    rate + rate / self.step // also in a longer round that judges the probe
                 } else {
                     rate
                 };

@@ -33,8 +33,9 @@ pub struct Round {
 }
 
 impl Round {
-    /// Returns whether an acknowledgement ends the round. Where a round trip has few packets, a
-    /// rate that is held has longer rounds, which can show it.
+    /// Returns whether an acknowledgement ends the round. A rate that is held can only change if a
+    /// train shows one, so the round waits for a train, and at most for the packets of two: the
+    /// first acknowledgement may cover many, and only those after it count.
     pub fn is_over(&self, a: &Acknowledgement, is_held: bool) -> bool {
         let is_after = |rate: &RateSample| rate.delivered_before >= self.until;
         let is_long = self.train_us > 0 || a.delivered >= self.until + 2 * TRAIN;

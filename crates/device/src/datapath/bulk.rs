@@ -14,18 +14,19 @@ const SHARE_BACK: f64 = 0.75;
 /// Rate of all paths together up to which the daemon carries long streams, in bit/s. Without a seal
 /// it carried 2.7 and 3.9 Gb/s in two runs of `link-cpu`, on two processors with both ends.
 const DAEMON_BPS: f64 = 3e9;
-/// Time for which the kernel must suit before it gets the long streams back, in ns. By judgement: a
-/// path that is suspected for a moment leaves one path, which suits the kernel, and what the kernel
-/// then sends overtakes what waits in the daemon (`docs/perf-log.md`, 2026-11-29).
+/// Time for which the kernel must be the better carrier before it gets the long streams back, in
+/// ns. Chosen by judgement. While one of two unlike paths is suspected, one path is left, and no
+/// path is unlike. Bursts that the kernel then sends overtake bytes that wait in the daemon
+/// (`docs/perf-log.md`, 2026-11-29).
 const BACK_NS: u64 = 1_000_000_000;
 
 /// Carrier of the long streams to a peer.
 #[derive(Debug, Default)]
 pub struct Carrier {
-    /// The daemon, since the kernel's programs do not suit.
+    /// The daemon carries them; otherwise the kernel does.
     is_daemon: bool,
-    /// Time since which the kernel would suit, in ns.
-    suits_since_ns: Option<u64>,
+    /// Time since which the kernel would be the better carrier, in ns.
+    kernel_since_ns: Option<u64>,
 }
 
 impl Carrier {
@@ -43,9 +44,9 @@ impl Carrier {
     pub fn choose(&mut self, rates_bps: &[f64], is_lossy: bool, now_ns: u64) {
         if daemon_should(rates_bps, is_lossy, self.is_daemon) {
             self.is_daemon = true;
-            self.suits_since_ns = None;
+            self.kernel_since_ns = None;
         } else if self.is_daemon {
-            let since_ns = *self.suits_since_ns.get_or_insert(now_ns);
+            let since_ns = *self.kernel_since_ns.get_or_insert(now_ns);
             self.is_daemon = now_ns < since_ns + BACK_NS;
         }
     }
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn carrier__kernel_that_suits_for_a_second__gets_the_streams_back() {
+    fn carrier__kernel_is_better_for_a_second__gets_the_streams_back() {
         let mut carrier = Carrier::default();
         carrier.choose(&[200e6, 70e6], false, 0);
         carrier.choose(&[200e6; 2], false, 5);
