@@ -143,7 +143,7 @@ static __always_inline void fail_probe(struct kumi_tcp_memory *memory)
 
 /*
  * Judges the probe whose packets have arrived in this round: it succeeds if at least half of what
- * it added did. A longer step follows.
+ * it added did. A longer step follows if all of it did; otherwise the path has shown its limit.
  */
 static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct kumi_tcp_path *path,
 					__u64 now_ns)
@@ -153,7 +153,10 @@ static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct k
 	memory->is_probing = 0;
 	if (!memory->has_lost && train_pps >= rate_of(path) / 2 + probed_pps / 2) {
 		note_rate(path, train_pps < probed_pps ? train_pps : probed_pps, now_ns);
-		memory->step = memory->step > STEP_LAST ? memory->step / 2 : STEP_LAST;
+		if (train_pps < probed_pps - probed_pps / TOLERATED)
+			memory->step = STEP;
+		else if (memory->step > STEP_LAST)
+			memory->step /= 2;
 		memory->skip = 0;
 	} else {
 		fail_probe(memory);
@@ -169,6 +172,18 @@ static __always_inline bool has_probe_pace(const struct kumi_tcp_memory *memory,
 					   __u32 pps)
 {
 	return memory->is_probing || (memory->probed_pps && packets_of(pps, rtt_min_us(tp)) < TRAIN);
+}
+
+/*
+ * Returns whether less than 15/16 of `pps` arrived in the round, not counting its longest time
+ * between two acknowledgements, which shows the host and not the path.
+ */
+static __always_inline bool has_less(const struct kumi_tcp_memory *memory, __u32 pps)
+{
+	__u32 train_us = memory->train_us, gap_us = memory->gap_us;
+	__u64 steady_us = train_us > gap_us ? train_us - gap_us : 0;
+
+	return (__u64)memory->train_pps * train_us < steady_us * (pps - pps / 16);
 }
 
 static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struct sock *sk)
@@ -208,7 +223,7 @@ static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struc
 	flying = most_flying(memory);
 	if (has_lost && !train_pps) {
 		cut(memory, sk, flying);
-	} else if (has_lost && (!memory->is_own || train_pps < pps - pps / 16)) {
+	} else if (has_lost && (!memory->is_own || has_less(memory, pps))) {
 		/* Less arrives than was remembered: others are there. */
 		path->best_pps = train_pps > pps ? pps : train_pps > pps / 2 ? train_pps : pps / 2;
 		path->last_pps = 0;
@@ -382,8 +397,6 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 		if (explains(path, tp, flying))
 			path->is_bounded = 1;
 		cut(memory, sk, share);
-		/* The overflow of a growing window may show the buffer, and not the rate. */
-		memory->step = STEP / 2;
 	} else if (memory->mode == HOLD && flying < packets_of(pps, rtt_min_us(tp)) / 4) {
 		/* A short burst that meets others shows no rate. */
 		cut(memory, sk, flying);

@@ -188,6 +188,7 @@ impl Kumi {
             }
         }
         let Some(anchor) = self.anchor else {
+            self.round.gap_us = 0;
             let (at_us, last_us, gap_us) = (a.now_us, a.now_us, 0);
             self.anchor = Some(Anchor {
                 at_us,
@@ -199,6 +200,7 @@ impl Kumi {
             return;
         };
         let gap_us = anchor.gap_us.max(a.now_us - anchor.last_us);
+        self.round.gap_us = gap_us;
         self.anchor = Some(Anchor {
             last_us: a.now_us,
             gap_us,
@@ -291,7 +293,9 @@ impl Kumi {
             held.is_probing = false;
             if !has_lost && train_pps >= (rate + held.probed_pps) / 2 {
                 self.path.note(train_pps.min(held.probed_pps), now_us);
-                self.step = (self.step / 2).max(STEP_LAST);
+                let is_all = train_pps >= held.probed_pps - held.probed_pps / TOLERATED;
+                let longer = (self.step / 2).max(STEP_LAST);
+                self.step = if is_all { longer } else { STEP };
                 self.skip = 0;
             } else {
                 self.fail_probe();
@@ -311,7 +315,7 @@ impl Kumi {
             self.cut();
             return;
         }
-        if has_lost && (!held.is_own || train_pps < rate - rate / 16) {
+        if has_lost && (!held.is_own || self.round.has_less(rate)) {
             // Less arrives than was remembered: others are there.
             (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate / 2, rate), 0);
             self.compete(packets_of(train_pps, self.rtt_min_us).clamp(flying / 2, flying));
@@ -370,8 +374,6 @@ impl Kumi {
                 self.path.is_bounded |= self.explains(flying);
                 self.compete(share);
                 self.cut();
-                // The overflow of a growing window may show the buffer, and not the rate.
-                self.step = STEP / 2;
             }
             Mode::Hold if flying < packets_of(rate, a.rtt_min_us) / 4 => {
                 // A short burst that meets others shows no rate.

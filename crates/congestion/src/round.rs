@@ -26,6 +26,8 @@ pub struct Round {
     pub train_pps: u64,
     /// Time in which its packets arrived.
     pub train_us: u64,
+    /// The longest time between two acknowledgements of the train.
+    pub gap_us: u64,
     pub is_stretched: bool,
     pub rtt_us: Option<u64>,
     /// Most packets in flight.
@@ -40,5 +42,12 @@ impl Round {
         let is_after = |rate: &RateSample| rate.delivered_before >= self.until;
         let is_long = self.train_us > 0 || a.delivered >= self.until + 2 * TRAIN;
         a.rate.as_ref().is_some_and(is_after) && (!is_held || is_long)
+    }
+
+    /// Returns whether less than 15/16 of `pps` arrived, not counting the longest time between two
+    /// acknowledgements, which shows the host and not the path.
+    pub fn has_less(&self, pps: u64) -> bool {
+        let steady_us = self.train_us.saturating_sub(self.gap_us);
+        self.train_pps * self.train_us < steady_us * (pps - pps / 16)
     }
 }
