@@ -9,9 +9,10 @@
  *
  *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if R is unknown
  *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R 31/32 at a queue
- *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full;
- *                                                none if it was full for 32 rounds, or R is
- *                                                unknown
+ *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full,
+ *                                                or 5/4 R if nothing has shown that R is the
+ *                                                path's limit; none if it was full for 32 rounds,
+ *                                                or R is unknown
  *
  * In an all-to-all, cwnd paces what does not fill it even if R is unknown.
  *
@@ -84,12 +85,22 @@ static __always_inline __u32 held_window(const struct kumi_tcp_memory *memory, c
 	return full + (memory->is_own ? full : full / 4) + pps / CLUMPS_PS + CWND_MIN;
 }
 
+/* Returns whether something has shown that the rate is the path's limit, and not what was sent. */
+static __always_inline bool is_limited(struct kumi_tcp_memory *memory)
+{
+	__u32 pps = rate_of(path_of(memory));
+
+	return memory->limit_pps >= pps - pps / 8 && memory->limit_pps <= pps + pps / 8;
+}
+
 /* Holds the rate of the phase. `is_own`: this connection has had it; otherwise it only saw it. */
 static __always_inline void hold(struct kumi_tcp_memory *memory, struct sock *sk, bool is_own)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u32 pps = rate_of(path_of(memory));
 
+	if (is_own && !is_limited(memory))
+		memory->step = STEP_LAST;
 	memory->mode = HOLD;
 	memory->is_own = is_own;
 	memory->is_probing = is_own && memory->step <= STEP_LAST && memory->skipped >= memory->skip;
@@ -131,12 +142,26 @@ static __always_inline void cut(struct kumi_tcp_memory *memory, struct sock *sk,
 	tp->snd_ssthresh = tp->snd_cwnd;
 }
 
+/* Takes a rate at which packets arrived slower than they had left for the path's limit. */
+static __always_inline void note_limit(struct kumi_tcp_memory *memory, __u32 pps)
+{
+	if (pps > memory->limit_pps)
+		memory->limit_pps = pps;
+}
+
+/* Takes the rate that is held for the path's limit: the next probe is a small one. */
+static __always_inline void show_limit(struct kumi_tcp_memory *memory)
+{
+	memory->step = STEP;
+	memory->limit_pps = rate_of(path_of(memory));
+}
+
 /* Leaves out the next probes, twice as many as the last time. */
 static __always_inline void fail_probe(struct kumi_tcp_memory *memory)
 {
 	__u32 skip = memory->skip ? 2 * memory->skip : 1;
 
-	memory->step = STEP;
+	show_limit(memory);
 	memory->skip = skip < SKIPPED_MAX ? skip : SKIPPED_MAX;
 	memory->skipped = 0;
 }
@@ -154,7 +179,7 @@ static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct k
 	if (!memory->has_lost && train_pps >= rate_of(path) / 2 + probed_pps / 2) {
 		note_rate(path, train_pps < probed_pps ? train_pps : probed_pps, now_ns);
 		if (train_pps < probed_pps - probed_pps / TOLERATED)
-			memory->step = STEP;
+			show_limit(memory);
 		else if (memory->step > STEP_LAST)
 			memory->step /= 2;
 		memory->skip = 0;
@@ -212,6 +237,7 @@ static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struc
 	} else if ((has_queue && memory->train_us >= rtt_min_us(tp) / 2) ||
 		   (has_lost && memory->train_us >= rtt_min_us(tp) / 8)) {
 		/* A full path delivers its rate. */
+		show_limit(memory);
 		share = train_pps < pps ? train_pps : pps;
 		path->best_pps = share > pps - pps / 16 ? share : pps - pps / 16;
 		path->last_pps = 0;
@@ -298,6 +324,8 @@ static __always_inline void end_round(struct kumi_tcp_memory *memory, struct soc
 		agree(memory, path, ack_ns(tp));
 	else if (memory->train_pps && path->is_bounded && memory->mode != HOLD)
 		note_rate(path, memory->train_pps, ack_ns(tp));
+	if (memory->train_pps && memory->is_stretched)
+		note_limit(memory, memory->train_pps);
 	if (memory->mode == SEARCH && has_queue)
 		compete(memory, sk, tp->snd_cwnd / 2); /* the window that caused it */
 	else if (memory->mode == HOLD)
@@ -322,6 +350,8 @@ static __always_inline void measure(struct kumi_tcp_memory *memory, const struct
 		pps = pps_of(rs->delivered, rs->interval_us);
 		if (pps > memory->round_pps)
 			memory->round_pps = pps;
+		if (rs->delivered >= TRAIN && rs->interval_us * 7 > rs->snd_interval_us * 8ULL)
+			note_limit(memory, pps);
 		/*
 		 * A program that sends less than the path carries shows what it sends. A rate
 		 * that is held shows itself, and the highest of many samples a little more.
@@ -369,6 +399,10 @@ static __always_inline void measure(struct kumi_tcp_memory *memory, const struct
 	more_us = memory->mode == SEARCH ? memory->gap_us : 0;
 	if (memory->mode != SEARCH && arrived_us < rtt_min_us(tp) / 8)
 		return;
+	/* The highest of many rates counts, so each is that of a longer train. */
+	if (memory->mode == COMPETE && arrived_us < rtt_min_us(tp) / 2 &&
+	    arrived_us * CLUMPS_PS < 4 * SECOND_US)
+		return;
 	memory->train_us = arrived_us;
 	memory->train_pps = pps_of(packets, (arrived_us > sent_us ? arrived_us : sent_us) + more_us);
 	/* A long pause between acknowledgements shows a busy host. */
@@ -399,12 +433,14 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 		cut(memory, sk, share);
 	} else if (memory->mode == HOLD && flying < packets_of(pps, rtt_min_us(tp)) / 4) {
 		/* A short burst that meets others shows no rate. */
+		show_limit(memory);
 		cut(memory, sk, flying);
 		path->best_pps = pps - pps / 4;
 		path->last_pps = 0;
 	} else if (memory->mode == HOLD && !memory->has_lost) {
 		/* The end of the round shows what arrives. */
 		memory->has_lost = 1;
+		show_limit(memory);
 		/* A message that ends with this round has no later one that judges the probe. */
 		if (memory->is_probing || memory->probed_pps)
 			fail_probe(memory);
@@ -517,8 +553,12 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		clocked = pps_of(tp->snd_cwnd, srtt_us(tp)) * 5ULL / 4;
 		if (memory->is_local) /* spaced out, the packets fit this host's queue */
 			pps = pps && pps + pps / STEP_LAST < clocked ? pps + pps / STEP_LAST : clocked;
-		else if (!path->is_bounded || pps < clocked || is_full)
-			pps = clocked; /* else what fits the window leaves at the path's rate */
+		else if (!path->is_bounded || is_full)
+			pps = clocked;
+		else /* what fits the window leaves at the path's rate */
+			pps = is_limited(memory) ? pps : pps + pps / STEP_LAST;
+		if (pps < clocked && !memory->is_local)
+			pps = clocked;
 		/*
 		 * Acknowledgements space out a window that has long been full. Paced as well, it
 		 * would leave the losses of a shared port to unpaced neighbours.

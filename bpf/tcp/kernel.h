@@ -106,7 +106,8 @@ struct rate_sample {
 	__u32 prior_delivered; /* packets delivered when the acknowledged one left */
 	__s32 delivered;       /* packets in the interval; negative: no sample */
 	long interval_us;
-	long rtt_us; /* negative: none */
+	__u32 snd_interval_us; /* time in which the packets of the interval left */
+	long rtt_us;           /* negative: none */
 	int losses;
 	__u32 acked_sacked; /* packets that this acknowledgement delivers */
 	__u32 prior_in_flight;

@@ -39,7 +39,7 @@ static __always_inline struct kumi_tcp_memory *welcome(struct sock *sk)
 	cubictcp_init(sk);
 	if (memory) {
 		memory->ceiling = 0;
-		memory->step = STEP_LAST;
+		memory->step = STEP;
 		memory->seen_lost = tcp_sk(sk)->lost;
 		approve(memory, tcp_sk(sk));
 	}

@@ -146,7 +146,7 @@ static __always_inline void confirm(struct kumi_tcp_memory *memory, struct tcp_s
 	path->is_bounded = 0;
 	path->top_pps = 0;
 	memory->deepest_us = 0;
-	memory->step = STEP_LAST;
+	memory->limit_pps = 0;
 	memory->mode = SEARCH;
 	set_window(tp, CWND_INITIAL);
 }

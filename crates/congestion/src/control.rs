@@ -9,6 +9,8 @@ pub struct RateSample {
     pub packets: u32,
     /// The longer one of the times of sending and of acknowledging them.
     pub interval_us: u64,
+    /// The time of sending them.
+    pub sent_us: u64,
     /// True if the program had too little to send for the path meanwhile.
     pub is_app_limited: bool,
     /// Packets delivered in all when the acknowledged packet left.

@@ -22,6 +22,9 @@ pub struct Path {
     pub is_bounded: bool,
     /// Highest rate of a train that arrived slower than it left, until one agrees.
     top_pps: u64,
+    /// Highest rate at which packets arrived slower than they had left, or one that a loss, a queue
+    /// or a probe has shown to be the limit.
+    pub limit_pps: u64,
 }
 
 impl Path {
@@ -36,6 +39,18 @@ impl Path {
             (self.last_pps, self.best_pps, self.span_us) = (self.best_pps, 0, now_us);
         }
         self.best_pps = self.best_pps.max(pps);
+    }
+
+    /// Takes a rate at which packets arrived slower than they had left for the path's limit.
+    pub fn note_limit(&mut self, pps: u64) {
+        self.limit_pps = self.limit_pps.max(pps);
+    }
+
+    /// Returns whether something has shown that the rate is the path's limit, and not what was
+    /// sent.
+    pub fn is_limited(&self) -> bool {
+        let rate = self.rate();
+        self.limit_pps.abs_diff(rate) <= rate / 8
     }
 
     /// Takes the rate of a train that arrived slower than it left for the path's limit, if another

@@ -24,7 +24,7 @@
 use crate::control::{Acknowledgement, Control};
 use crate::known::{Path, SECOND_US, packets_of};
 use crate::rivals::cubic::Cubic;
-use crate::round::{Anchor, Round, TRAIN};
+use crate::round::{Anchor, Round, TRAIN, train_least_us};
 
 /// The kernel sends this part of a second of the pacing rate at once (`sk_pacing_shift`).
 const CLUMPS_PS: u64 = 1024;
@@ -116,7 +116,7 @@ impl Default for Kumi {
             before_flying: 0,
             deepest_us: 0,
             held: Held::default(),
-            step: STEP_LAST,
+            step: STEP,
             skip: 0,
             skipped: 0,
             window: 10,
@@ -178,8 +178,12 @@ impl Kumi {
     /// Times the arrivals of this round.
     fn measure(&mut self, a: &Acknowledgement) {
         if let Some(sample) = a.rate {
-            let pps = u64::from(sample.packets) * SECOND_US / sample.interval_us;
+            let packets = u64::from(sample.packets);
+            let pps = packets * SECOND_US / sample.interval_us;
             self.round.best_pps = self.round.best_pps.max(pps);
+            if packets >= TRAIN && sample.interval_us * 7 > sample.sent_us * 8 {
+                self.path.note_limit(pps);
+            }
             // A program that sends less than the path carries shows what it sends. A rate that is
             // held shows itself, and the highest of many samples a little more.
             let is_higher = self.path.is_bounded && pps > self.path.rate();
@@ -222,7 +226,12 @@ impl Kumi {
         // The longest time between two acknowledgements is how far a rate may be too high. Before a
         // rate is known, it counts.
         let is_first = self.mode == Mode::Search;
-        if is_first || arrived >= self.rtt_min_us / 8 {
+        let least_us = match self.mode {
+            Mode::Search => 0,
+            Mode::Hold => self.rtt_min_us / 8,
+            Mode::Compete => train_least_us(self.rtt_min_us),
+        };
+        if arrived >= least_us {
             let more_us = if is_first { gap_us } else { 0 };
             self.round.train_pps = packets * SECOND_US / (arrived.max(sent) + more_us);
             self.round.train_us = arrived;
@@ -248,6 +257,9 @@ impl Kumi {
             self.path.note(self.round.train_pps, now_us);
         } else if self.round.is_stretched && !self.path.is_bounded {
             self.path.agree(self.round.train_pps, now_us);
+        }
+        if self.round.is_stretched {
+            self.path.note_limit(self.round.train_pps);
         }
         match self.mode {
             // The window that caused it.
@@ -294,8 +306,11 @@ impl Kumi {
             if !has_lost && train_pps >= (rate + held.probed_pps) / 2 {
                 self.path.note(train_pps.min(held.probed_pps), now_us);
                 let is_all = train_pps >= held.probed_pps - held.probed_pps / TOLERATED;
-                let longer = (self.step / 2).max(STEP_LAST);
-                self.step = if is_all { longer } else { STEP };
+                if is_all {
+                    self.step = (self.step / 2).max(STEP_LAST);
+                } else {
+                    self.show_limit();
+                }
                 self.skip = 0;
             } else {
                 self.fail_probe();
@@ -304,6 +319,7 @@ impl Kumi {
             || has_lost && self.round.train_us >= self.rtt_min_us / 8
         {
             // A full path delivers its rate.
+            self.show_limit();
             (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate - rate / 16, rate), 0);
         }
         let held = &mut self.held;
@@ -329,11 +345,17 @@ impl Kumi {
         }
     }
 
+    /// Takes the rate that is held for the path's limit: the next probe is a small one.
+    fn show_limit(&mut self) {
+        self.step = STEP;
+        self.path.limit_pps = self.path.rate();
+    }
+
     /// Leaves out the next probes, twice as many as the last time.
     fn fail_probe(&mut self) {
+        self.show_limit();
         self.skip = (2 * self.skip).clamp(1, SKIPPED_MAX);
         self.skipped = 0;
-        self.step = STEP;
     }
 
     /// Continues as CUBIC from a window.
@@ -377,6 +399,7 @@ impl Kumi {
             }
             Mode::Hold if flying < packets_of(rate, a.rtt_min_us) / 4 => {
                 // A short burst that meets others shows no rate.
+                self.show_limit();
                 self.compete(flying);
                 self.cut();
                 (self.path.best_pps, self.path.last_pps) = (rate - rate / 4, 0);
@@ -389,6 +412,7 @@ impl Kumi {
                     self.held.probed_pps = 0;
                 }
                 self.held.has_lost = true;
+                self.show_limit();
                 self.held.queue_rounds = self.held.queue_rounds.max(1);
                 self.held.is_probing = false;
             }
@@ -473,7 +497,8 @@ impl Kumi {
                 self.pace_pps = match clocked_pps * 5 / 4 {
                     _ if is_at_once => PPS_MAX,
                     clocked_pps if is_full || !is_bounded => clocked_pps,
-                    clocked_pps => rate.max(clocked_pps),
+                    clocked_pps if self.path.is_limited() => rate.max(clocked_pps),
+                    clocked_pps => (rate + rate / STEP_LAST).max(clocked_pps),
                 };
             }
         }
@@ -482,10 +507,11 @@ impl Kumi {
     fn hold(&mut self, is_own: bool) {
         self.mode = Mode::Hold;
         let is_probing = is_own && self.skipped >= self.skip;
-        self.pace_pps = self.path.rate();
-        if is_probing {
-            self.pace_pps += self.pace_pps / self.step;
+        if is_own && !self.path.is_limited() {
+            self.step = STEP_LAST;
         }
+        let rate = self.path.rate();
+        self.pace_pps = rate + if is_probing { rate / self.step } else { 0 };
         // The packets of a restart arrive in its first round.
         self.held = Held {
             is_own,

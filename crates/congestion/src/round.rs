@@ -5,6 +5,12 @@ use crate::control::{Acknowledgement, RateSample};
 /// Fewest packets that show a rate, and the most that leave at once on an unknown path.
 pub const TRAIN: u64 = 16;
 
+/// Returns the least time of a train where the highest of many rates counts: half of a round trip
+/// or 4/1024 s, and at least an eighth of a round trip.
+pub fn train_least_us(rtt_min_us: u64) -> u64 {
+    (rtt_min_us / 8).max((rtt_min_us / 2).min(4_000_000 / 1024))
+}
+
 /// The first acknowledgement of a round, from which arrivals are timed.
 #[derive(Debug, Clone, Copy)]
 pub struct Anchor {

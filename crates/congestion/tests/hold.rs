@@ -42,6 +42,7 @@ fn send(control: &mut Kumi, round_trips: u64, now_us: &mut u64, delivered: &mut 
             rate: Some(RateSample {
                 packets: (*delivered - delivered_before) as u32,
                 interval_us: RTT_US,
+                sent_us: RTT_US,
                 is_app_limited: false,
                 delivered_before,
             }),
@@ -94,4 +95,67 @@ fn probe__of_which_a_part_arrives__is_followed_by_a_short_one() {
     let now_pps = RATE_PPS * 6 / 5;
     assert!(fastest_pps > now_pps * 31 / 32, "{fastest_pps}");
     assert!(fastest_pps < now_pps * 17 / 16, "{fastest_pps}");
+}
+
+#[test]
+fn first_restart__trains_have_shown_the_limit__overflows_no_short_port() {
+    // 200 Mb/s, 100 ms, and a port of 125 KB, which a probe of a quarter overflows.
+    let path = Path {
+        bits_ps: 200e6,
+        host_bits_ps: 1e9,
+        rtt_ns: 100_000_000,
+        buffer_packets: 83.0,
+        loss: 0.0,
+        late: 0.0,
+        hold_acks_ns: 0,
+    };
+    let mut world = World::new(path, 1);
+    let load = Load {
+        begin_ns: 0,
+        packets: 725,
+        messages: 4,
+        pause_ns: 1_000_000_000,
+    };
+    let connection = world.add(Box::new(Kumi::default()), load);
+    world.run(u64::MAX);
+    // 94.6 ms are ideal.
+    assert!(world.took_ns(connection)[3] < 100_000_000);
+    assert_eq!(world.repairs(connection), (0, 0));
+}
+
+#[test]
+fn rate__messages_without_a_restart__is_not_taken_from_what_was_sent() {
+    // 200 Mb/s, 20 ms, 125 KB.
+    let path = Path {
+        bits_ps: 200e6,
+        host_bits_ps: 1e9,
+        rtt_ns: 20_000_000,
+        buffer_packets: 83.0,
+        loss: 0.0,
+        late: 0.0,
+        hold_acks_ns: 1_000_000,
+    };
+    let mut world = World::new(path, 1);
+    let load = Load {
+        begin_ns: 0,
+        packets: 182,
+        messages: 12,
+        pause_ns: 4_000_000,
+    };
+    let connection = world.add(Box::new(Kumi::default()), load);
+    let mut fastest_pps = 0;
+    for at_ms in 0.. {
+        world.run(at_ms * 1_000_000);
+        let sent = world.took_ns(connection).len();
+        if sent == load.messages {
+            break;
+        }
+        if sent >= load.messages - 2 {
+            fastest_pps = fastest_pps.max(world.window(connection).1.unwrap_or(0));
+        }
+    }
+    // The last two leave at the path's rate, or more.
+    let rate_pps = (1e9 / path.packet_ns()) as u64;
+    assert!(fastest_pps > rate_pps * 7 / 8, "{fastest_pps}");
+    assert!(fastest_pps < rate_pps * 5 / 4, "{fastest_pps}");
 }

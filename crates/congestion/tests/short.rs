@@ -48,6 +48,7 @@ fn burst(
             rate: Some(RateSample {
                 packets: (*delivered - delivered_before) as u32,
                 interval_us: rtt_us,
+                sent_us: rtt_us,
                 is_app_limited: true,
                 delivered_before,
             }),

@@ -25,6 +25,7 @@ impl Connection {
         let rate = RateSample {
             packets: (self.delivered - delivered_before) as u32,
             interval_us: RTT_US,
+            sent_us: RTT_US,
             is_app_limited: true,
             delivered_before,
         };

@@ -343,12 +343,13 @@ impl Sender {
             self.note_rtt(rtt_ns);
         }
         let us = |ns: u64| ns / 1000;
-        let interval_us = (us(newest.sent_ns) - us(newest.first_sent_ns))
-            .max(us(now_ns) - us(newest.delivered_ns));
+        let sent_us = us(newest.sent_ns) - us(newest.first_sent_ns);
+        let interval_us = sent_us.max(us(now_ns) - us(newest.delivered_ns));
         let is_valid = acked > 0 && interval_us >= us(self.rtt_min_ns).max(1);
         let rate = is_valid.then(|| RateSample {
             packets: (self.delivered - newest.delivered) as u32,
             interval_us,
+            sent_us,
             is_app_limited: newest.is_app_limited,
             delivered_before: newest.delivered,
         });
