@@ -9,10 +9,9 @@
  *
  *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if R is unknown
  *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R 31/32 at a queue
- *   compete   cwnd of CUBIC                      P = 5/4 cwnd / RTT, at least R if it is not full,
- *                                                or 5/4 R if nothing has shown that R is the
- *                                                path's limit; none if it was full for 32 rounds,
- *                                                or R is unknown
+ *   compete   cwnd of CUBIC  P = 5/4 cwnd / RTT; if cwnd is not full, at least R, or 5/4 R until R
+ *                            is the path's limit; none if it was full for 32 rounds, or R is
+ *                            unknown
  *
  * In an all-to-all, cwnd paces what does not fill it even if R is unknown.
  *

@@ -8,9 +8,8 @@
 //!
 //!   search    W + 1 for each packet acknowledged   P = 2 W / RTT, at most R; none if R is unknown
 //!   hold      W = 2 P T + P / 1024 + 2             P = R; R (1 + s) in a probe; R 31/32 at a queue
-//!   compete   W of CUBIC                           P = 5/4 W / RTT, at least R if W is not full;
-//!                                                  none if it was full for 32 rounds, or R is
-//!                                                  unknown
+//!   compete   W of CUBIC      P = 5/4 W / RTT; if W is not full, at least R, or 5/4 R until R is
+//!                             the path's limit; none if W was full for 32 rounds, or R is unknown
 //!
 //! In an all-to-all, W paces what does not fill it even if R is unknown.
 //!
