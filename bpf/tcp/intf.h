@@ -94,7 +94,7 @@ struct kumi_tcp_memory {
 	__u32 is_local;         /* 0 or 1: the last overflow was in a queue of this host */
 	__u32 is_own;           /* 0 or 1: this connection has had the rate that is held */
 	__u32 step;             /* reciprocal of a probe's step */
-	__u32 limit_pps;        /* highest rate at which packets arrived slower than they had left */
+	__u32 limit_pps;        /* rate that was shown to be the path's limit, in any phase; 0: none yet */
 	__u32 is_probing;       /* 0 or 1: this round is sent faster by the step */
 	__u32 probed_pps;       /* pace of the round before, if it was a probe; 0: it was none */
 	__u32 skip;             /* restarts to leave out before the next probe */

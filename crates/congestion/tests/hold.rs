@@ -52,6 +52,20 @@ fn send(control: &mut Kumi, round_trips: u64, now_us: &mut u64, delivered: &mut 
     }
 }
 
+/// Returns a path that loses nothing but what its port has no room for. The hosts send at five
+/// times its rate.
+fn path(bits_ps: f64, rtt_ns: u64, buffer_packets: f64) -> Path {
+    Path {
+        bits_ps,
+        host_bits_ps: 5.0 * bits_ps,
+        rtt_ns,
+        buffer_packets,
+        loss: 0.0,
+        late: 0.0,
+        hold_acks_ns: 0,
+    }
+}
+
 #[test]
 fn held_rate__host_pauses_in_a_round_with_losses__is_held_further() {
     let mut control = Kumi::with_route(2 * RATE_PPS);
@@ -67,15 +81,7 @@ fn held_rate__host_pauses_in_a_round_with_losses__is_held_further() {
 
 #[test]
 fn probe__of_which_a_part_arrives__is_followed_by_a_short_one() {
-    let path = Path {
-        bits_ps: 500e6,
-        host_bits_ps: 5e9,
-        rtt_ns: RTT_US * 1000,
-        buffer_packets: 2.0 * FLYING as f64,
-        loss: 0.0,
-        late: 0.0,
-        hold_acks_ns: 0,
-    };
+    let path = path(500e6, RTT_US * 1000, 2.0 * FLYING as f64);
     let mut world = World::new(path, 1);
     let load = Load {
         begin_ns: 0,
@@ -100,15 +106,7 @@ fn probe__of_which_a_part_arrives__is_followed_by_a_short_one() {
 #[test]
 fn first_restart__trains_have_shown_the_limit__overflows_no_short_port() {
     // 200 Mb/s, 100 ms, and a port of 125 KB, which a probe of a quarter overflows.
-    let path = Path {
-        bits_ps: 200e6,
-        host_bits_ps: 1e9,
-        rtt_ns: 100_000_000,
-        buffer_packets: 83.0,
-        loss: 0.0,
-        late: 0.0,
-        hold_acks_ns: 0,
-    };
+    let path = path(200e6, 100_000_000, 83.0);
     let mut world = World::new(path, 1);
     let load = Load {
         begin_ns: 0,
@@ -127,13 +125,8 @@ fn first_restart__trains_have_shown_the_limit__overflows_no_short_port() {
 fn rate__messages_without_a_restart__is_not_taken_from_what_was_sent() {
     // 200 Mb/s, 20 ms, 125 KB.
     let path = Path {
-        bits_ps: 200e6,
-        host_bits_ps: 1e9,
-        rtt_ns: 20_000_000,
-        buffer_packets: 83.0,
-        loss: 0.0,
-        late: 0.0,
         hold_acks_ns: 1_000_000,
+        ..path(200e6, 20_000_000, 83.0)
     };
     let mut world = World::new(path, 1);
     let load = Load {

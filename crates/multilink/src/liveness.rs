@@ -28,8 +28,8 @@
 //! - *ack*: the peer reported that a datagram of this path arrived. The caller passes it on for a
 //!   path out of use only if the path has been shown to carry full datagrams.
 //! - *overtaken*: another path delivered a datagram that was sent more than 4 ms + max(e − e₂, 0)/2
-//!   later, or a question more than 2 ms + the same, unless data of
-//!   the daemon is open on this path. e₂ is e of that path.
+//!   later, or a question more than 2 ms + the same, unless data of the daemon is open on
+//!   this path. e₂ is e of that path.
 //! - *healed*: acks have arrived for the time H without a pause of more than `BREAK_NS`. In
 //!   Quarantined, a loss above Q/4 starts the time again.
 //! - *alone*: no other path to the peer is Up or Suspect.
