@@ -37,6 +37,9 @@ pub struct Interval {
     pub cause: Option<Cause>,
     /// Part of its length that the first response takes in any case.
     pub latency_ns: u64,
+    /// Part of its length, at its end, in which the path was silent beyond a round trip; 0 if
+    /// `cause` explains the whole interval.
+    pub silent_ns: u64,
     /// Phase at its end, by its number in the analysis; `None` if no program names phases.
     pub phase: Option<u16>,
 }
@@ -243,14 +246,21 @@ impl Connection {
         };
         let is_first = self.intervals.len() == current.first_interval;
         let rtt_ns = u64::from(event.rtt_min_us) * 1000;
-        let interval = Interval {
+        let mut interval = Interval {
             start_ns: current.last_arrival_ns,
             end_ns: event.at_ns.max(current.last_arrival_ns),
             bytes: acked.into(),
             cause: self.cause(event, current.last_arrival_ns, outstanding, payload_bytes),
             latency_ns: if is_first { rtt_ns } else { 0 },
+            silent_ns: 0,
             phase: self.phase,
         };
+        // A small window costs the round trip in which it is full, and the path the rest.
+        if let (Some(Cause::Path), Some(cause)) = (interval.cause, self.window_cause(event)) {
+            interval.cause = Some(cause);
+            interval.silent_ns =
+                (interval.end_ns - interval.start_ns).saturating_sub(longer_rtt_ns(event));
+        }
         let is_merged = self.push(interval, has_room);
         if let Some(limit @ (Cause::ReceiverWindow | Cause::SenderBuffer)) = interval.cause {
             self.buffer_limit = Some(limit);
@@ -294,7 +304,7 @@ impl Connection {
         payload_bytes: u32,
     ) -> Option<Cause> {
         let span_ns = event.at_ns.saturating_sub(start_ns);
-        let rtt_ns = u64::from(event.srtt_us.max(event.rtt_min_us)) * 1000;
+        let rtt_ns = longer_rtt_ns(event);
         let is_silent = span_ns > SILENCE_MIN_NS.max((SILENCE_ROUND_TRIPS * rtt_ns as f64) as u64);
         if self.repair.is_some() {
             return self.repair;
@@ -328,12 +338,16 @@ impl Connection {
             Limit::SendBuffer => return Some(Cause::SenderBuffer),
             _ => {}
         }
-        // If the window is not full, or no data waits for it, the window is not the cause. The
-        // program is, or a buffer.
-        if unsent < event.mss_bytes || event.in_flight < event.cwnd / 4 * 3 {
-            return self.buffer_limit;
+        if !is_limited_by_window(event) {
+            return self.buffer_limit; // or the program
         }
-        self.reduction.map(|reduction| reduction.cause)
+        self.window_cause(event)
+    }
+
+    /// Returns the cause for which the window is small, if the sender waits for it.
+    fn window_cause(&self, event: &Event) -> Option<Cause> {
+        let reduction = self.reduction.filter(|_| is_limited_by_window(event));
+        reduction.map(|reduction| reduction.cause)
     }
 
     fn end(&mut self, event: &Event, end_ns: u64) {
@@ -360,4 +374,15 @@ impl Connection {
     pub fn is_sender(&self) -> bool {
         !self.transfers.is_empty()
     }
+}
+
+/// Returns whether the window is full, and data waits for it.
+fn is_limited_by_window(event: &Event) -> bool {
+    let unsent = event.write_seq.wrapping_sub(event.snd_nxt);
+    unsent >= event.mss_bytes && event.in_flight >= event.cwnd / 4 * 3
+}
+
+/// Returns the smoothed round trip, or the shortest if that is longer, in nanoseconds.
+fn longer_rtt_ns(event: &Event) -> u64 {
+    u64::from(event.srtt_us.max(event.rtt_min_us)) * 1000
 }

@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 /// Most connections that are analysed. As many further ones are counted.
 const CONNECTIONS_MAX: usize = 65_536;
-/// Most intervals of all connections together: 117 MB at 56 bytes each, one minute of a full
-/// gigabit link.
+/// Most intervals of all connections together: 101 MB, one minute of a full gigabit link.
 const INTERVALS_TOTAL_MAX: usize = 1 << 21;
+const _: () = assert!(INTERVALS_TOTAL_MAX * size_of::<connection::Interval>() <= 101_000_000);
 /// Most phases, of all programs together.
 const PHASES_MAX: usize = 1024;
 

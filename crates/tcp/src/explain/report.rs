@@ -163,21 +163,24 @@ impl Ledger {
         connection_losses: &mut BTreeMap<Cause, f64>,
     ) {
         let mut previous = None;
-        for (cause, interval, lost_ns) in losses(intervals, rate) {
-            let lost_s = lost_ns as f64 / 1e9;
-            let sum = self.causes.entry(cause).or_default();
-            sum.spans.add(interval.end_ns - lost_ns, interval.end_ns);
+        for lost in losses(intervals, rate) {
+            let lost_s = (lost.end_ns - lost.start_ns) as f64 / 1e9;
+            let sum = self.causes.entry(lost.cause).or_default();
+            sum.spans.add(lost.start_ns, lost.end_ns);
             sum.summed_s += lost_s;
             // A sequence of intervals with one cause is one occurrence.
-            sum.count += u64::from(previous.map(|(cause, _)| cause) != Some(cause));
-            *self.places.entry((cause, place)).or_default() += lost_s;
-            if let Some(phase) = interval.phase {
-                let entry = self.phases.entry((cause, phase)).or_default();
+            sum.count += u64::from(previous.map(|(cause, _)| cause) != Some(lost.cause));
+            *self.places.entry((lost.cause, place)).or_default() += lost_s;
+            if let Some(phase) = lost.phase {
+                let entry = self.phases.entry((lost.cause, phase)).or_default();
                 entry.0 += lost_s;
-                entry.1 += u64::from(previous != Some((cause, interval.phase)));
+                entry.1 += u64::from(previous != Some((lost.cause, lost.phase)));
             }
-            *connection_losses.entry(cause).or_default() += lost_s;
-            previous = Some((cause, interval.phase));
+            *connection_losses.entry(lost.cause).or_default() += lost_s;
+            // A silence within a sequence does not end it.
+            if !lost.is_silence {
+                previous = Some((lost.cause, lost.phase));
+            }
         }
     }
 
@@ -259,19 +262,49 @@ fn is_slow(transfer: &Transfer, intervals: &[Interval], rate: f64) -> bool {
     span_ns as f64 > SLOW_RATIO * ideal_ns
 }
 
+/// Time that one interval lost to one cause.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    cause: Cause,
+    start_ns: u64,
+    end_ns: u64,
+    phase: Option<u16>,
+    /// True for the part of an interval in which the path was silent, and its cause was another.
+    is_silence: bool,
+}
+
 /// Returns the time that each interval with a cause lost. Faster intervals compensate slower ones
 /// of the same sequence, because acknowledgements arrive in clumps.
-fn losses(intervals: &[Interval], rate: f64) -> Vec<(Cause, Interval, u64)> {
-    let mut losses: Vec<(Cause, Interval, u64)> = Vec::new();
+fn losses(intervals: &[Interval], rate: f64) -> Vec<Lost> {
+    let mut losses = Vec::new();
     let mut credit_ns = 0.0;
     for interval in intervals {
         let span_ns =
             (interval.end_ns - interval.start_ns).saturating_sub(interval.latency_ns) as f64;
         let excess_ns = span_ns - interval.bytes as f64 / rate - credit_ns;
         credit_ns = (-excess_ns).max(0.0);
-        if let (Some(cause), true) = (interval.cause, excess_ns > 0.0) {
-            losses.push((cause, *interval, excess_ns as u64));
-        }
+        let (Some(cause), true) = (interval.cause, excess_ns > 0.0) else {
+            continue;
+        };
+        let excess_ns = excess_ns as u64;
+        let silent_ns = interval.silent_ns.min(excess_ns);
+        let silent_from_ns = interval.end_ns - silent_ns;
+        let lost = Lost {
+            cause,
+            start_ns: interval.end_ns - excess_ns,
+            end_ns: silent_from_ns,
+            phase: interval.phase,
+            is_silence: false,
+        };
+        let silence = Lost {
+            cause: Cause::Path,
+            start_ns: silent_from_ns,
+            end_ns: interval.end_ns,
+            is_silence: true,
+            ..lost
+        };
+        let parts = [lost, silence].into_iter();
+        losses.extend(parts.filter(|part| part.end_ns > part.start_ns));
     }
     losses
 }

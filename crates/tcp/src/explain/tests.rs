@@ -242,6 +242,27 @@ fn small_window__after_idle_time__is_an_idle_collapse() {
 }
 
 #[test]
+fn small_window__with_a_silent_path_meanwhile__loses_the_round_trip_and_the_path_the_rest() {
+    let mut stage = Stage::new();
+    stage.transfer(50);
+    stage.wait(1000);
+    stage.cwnd = 10;
+    stage.write(600);
+    stage.unsent = 10 * MSS;
+    for late_ms in [0, 0, 0, 10, 0, 0] {
+        stage.wait(20 + late_ms);
+        stage.ack(100);
+    }
+    let report = stage.analysis.finish();
+    let loss = |cause| report.losses.iter().find(|loss| loss.cause == cause);
+    let collapse = loss(Cause::IdleCollapse).unwrap();
+    assert!(collapse.lost_s > 0.08, "{report:?}");
+    assert_eq!(collapse.count, 1, "the silence does not divide it");
+    let path = loss(Cause::Path).unwrap();
+    assert!((path.lost_s - 0.010).abs() < 0.002, "{report:?}");
+}
+
+#[test]
 fn local_send_stall__followed_by_a_small_window__accounts_for_the_time_lost() {
     let mut stage = Stage::with_transfer(600);
     stage.wait(20);
