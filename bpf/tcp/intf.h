@@ -56,7 +56,7 @@ struct kumi_tcp_path {
 	__u32 rtt_us;        /* the shortest round trip when the phase was left; 0: not left yet */
 	__u32 ssthresh;      /* packets, when the phase was left */
 	__u32 cwnd;          /* the same */
-	__u32 mode;          /* the same: of control.h */
+	__u32 mode;          /* the same: of modes.h */
 	__u32 top_pps;       /* highest rate of a train that arrived slower than it left, until one agrees */
 };
 
@@ -71,7 +71,7 @@ struct kumi_tcp_memory {
 	__u32 anchor_delivered; /* and packets delivered until then */
 	__u32 has_anchor;       /* 0 or 1 */
 	__u32 is_held_up;       /* 0 or 1: a buffer at either end delayed the round's packets */
-	__u32 mode;             /* of control.h */
+	__u32 mode;             /* of modes.h */
 	__u32 round_until;      /* the round ends with a packet sent after this many deliveries */
 	__u32 round_lost;       /* packets lost in the round */
 	__u32 seen_lost;        /* `tcp_sock.lost` at the latest acknowledgement */

@@ -3,7 +3,9 @@
  * The congestion control `kumi`, for the traffic patterns of parallel programs.
  *
  *   path.h     a path's rate and its age; window and pace
- *   control.h  search, hold, compete: the control itself
+ *   modes.h    the modes of the control, and its constants
+ *   hold.h     a known rate that is held
+ *   control.h  the control itself: rounds, rates, losses, window and pace
  *   route.h    starts at the known rate: after idle time, and at the first data
  *   phase.h    keeps parameters apart for each phase of the program
  *   sane.h     corrects windows and thresholds that no program has set
