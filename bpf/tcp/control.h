@@ -8,7 +8,8 @@
  *   T  shortest round trip              s  step of a probe
  *
  *   search    cwnd + 1 per packet acknowledged   P = 2 cwnd / RTT, at most R; none if R is unknown
- *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R 31/32 at a queue
+ *   hold      cwnd = 2 P T + P / 1024 + 2        P = R; R (1 + s) in a probe; R (1 - q / T) at a
+ *                                                queue, between R 3/4 and R 31/32
  *   compete   cwnd of CUBIC  P = 5/4 cwnd / RTT; if cwnd is not full, at least R, or 5/4 R until R
  *                            is the path's limit; none if it was full for 32 rounds, or R is
  *                            unknown
@@ -18,7 +19,7 @@
  *             ┌──────────── idle for an RTO, R known ─────────────┐
  *             ▼                                                   │
  *   search ──cwnd ≥ R T─► hold ──32 rounds, or q in 4 rounds──► compete
- *      │                   └── loss, and less than R arrives ─────▲
+ *      │                   └── less than R arrives, twice ────────▲
  *      └── queue or loss ─────────────────────────────────────────┘
  */
 #ifndef KUMI_TCP_CONTROL_H
@@ -210,9 +211,11 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 		cut(memory, sk, flying);
 		path->best_pps = pps - pps / 4;
 		path->last_pps = 0;
-	} else if (memory->mode == HOLD && !memory->has_lost) {
+	} else if (memory->mode == HOLD && !memory->lost_pps) {
 		/* The end of the round shows what arrives. */
-		memory->has_lost = 1;
+		memory->lost_pps = pps;
+		if (memory->is_probing || memory->probed_pps)
+			memory->lost_pps += pps / memory->step;
 		show_limit(memory);
 		/* A message that ends with this round has no later one that judges the probe. */
 		if (memory->is_probing || memory->probed_pps)
@@ -300,10 +303,10 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		break;
 	case HOLD:
 		pps = rate_of(path);
-		if (memory->has_lost && memory->train_pps && memory->train_pps < pps)
+		if (memory->lost_pps && memory->train_pps && memory->train_pps < pps)
 			pps = memory->train_pps;
 		if (memory->queue_rounds)
-			pps -= pps / STEP;
+			pps -= drained_pps(memory, tp, pps);
 		else if (has_probe_pace(memory, tp, pps))
 			pps += pps / memory->step;
 		set_window(tp, held_window(memory, tp, pps > rate_of(path) ? pps : rate_of(path)));

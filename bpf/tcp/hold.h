@@ -31,12 +31,14 @@ static __always_inline void hold(struct kumi_tcp_memory *memory, struct sock *sk
 		memory->step = STEP_LAST;
 	memory->mode = HOLD;
 	memory->is_own = is_own;
+	memory->is_lowered = 0;
 	memory->is_probing = is_own && memory->step <= STEP_LAST && memory->skipped >= memory->skip;
 	memory->probed_pps = 0;
 	memory->held_rounds = 0;
 	memory->base_us = 0;
 	memory->queue_rounds = 0;
-	memory->has_lost = 0;
+	memory->drain_us = 0;
+	memory->lost_pps = 0;
 	tp->snd_ssthresh = TCP_INFINITE_SSTHRESH;
 	if (memory->is_probing)
 		pps += pps / memory->step;
@@ -69,36 +71,54 @@ static __always_inline void fail_probe(struct kumi_tcp_memory *memory)
 }
 
 /*
- * Judges the probe whose packets have arrived in this round: it succeeds if at least half of what
- * it added did. A longer step follows if all of it did; otherwise the path has shown its limit.
+ * Returns whether the host stood still in the round: for longer than two clumps, and than a train.
+ * With losses, a longer time than a quarter of a round trip may be that of a repair.
  */
-static __always_inline void judge_probe(struct kumi_tcp_memory *memory, struct kumi_tcp_path *path,
-					__u64 now_ns)
+static __always_inline bool has_paused(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+				       __u32 pps)
 {
-	__u32 train_pps = memory->train_pps, probed_pps = memory->probed_pps;
+	return (!memory->round_lost || memory->gap_us < rtt_min_us(tp) / 4) &&
+	       memory->gap_us > 2 * SECOND_US / CLUMPS_PS && packets_of(pps, memory->gap_us) > TRAIN;
+}
+
+/*
+ * Judges the probe whose packets have arrived in this round: it succeeds if 1/64 more than the rate
+ * did. A longer step follows if all of it did. Otherwise the path has shown its limit, unless the
+ * host stood still.
+ */
+static __always_inline void judge_probe(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	__u32 train_pps = memory->train_pps, probed_pps = memory->probed_pps, pps = rate_of(path);
+	bool is_clear = !has_paused(memory, tp, pps);
 
 	memory->is_probing = 0;
-	if (!memory->has_lost && train_pps >= rate_of(path) / 2 + probed_pps / 2) {
-		note_rate(path, train_pps < probed_pps ? train_pps : probed_pps, now_ns);
-		if (train_pps < probed_pps - probed_pps / TOLERATED)
-			show_limit(memory);
-		else if (memory->step > STEP_LAST)
+	if (train_pps < pps + pps / TOLERATED) {
+		if (is_clear)
+			fail_probe(memory);
+		return;
+	}
+	note_rate(path, train_pps < probed_pps ? train_pps : probed_pps, ack_ns(tp));
+	if (train_pps >= probed_pps - probed_pps / TOLERATED) {
+		if (memory->step > STEP_LAST)
 			memory->step /= 2;
 		memory->skip = 0;
-	} else {
-		fail_probe(memory);
+	} else if (is_clear) {
+		show_limit(memory);
 	}
 }
 
 /*
- * Returns whether packets leave at the probe's rate: in its round, and also in the one that judges
- * it if rounds last several round trips, because most packets then arrive in the round in which
- * they left.
+ * Returns whether packets leave at the probe's rate: in its round, at a restart until the first
+ * acknowledgement. If rounds last several round trips, most packets arrive in the round in which
+ * they left, and the probe lasts for that round too.
  */
 static __always_inline bool has_probe_pace(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 					   __u32 pps)
 {
-	return memory->is_probing || (memory->probed_pps && packets_of(pps, rtt_min_us(tp)) < TRAIN);
+	if (memory->probed_pps)
+		return packets_of(pps, rtt_min_us(tp)) < TRAIN;
+	return memory->is_probing;
 }
 
 /*
@@ -113,14 +133,64 @@ static __always_inline bool has_less(const struct kumi_tcp_memory *memory, __u32
 	return (__u64)memory->train_pps * train_us < steady_us * (pps - pps / 16);
 }
 
+/*
+ * Takes what arrived for the path's rate: a full path delivers its rate. It is at most the pace at
+ * which what was lost had left, and at least 15/16 of what it was. If the host stood still, it is
+ * not lower.
+ */
+static __always_inline void take_arrived(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	__u32 pps = rate_of(path), share = memory->train_pps, lost_pps = memory->lost_pps;
+	__u32 least = has_paused(memory, tp, pps) ? pps : pps - pps / 16, most = pps;
+
+	/* A longer step needs less precision. */
+	if (lost_pps > pps && memory->train_us >= rtt_min_us(tp) / (lost_pps > pps + pps / 8 ? 8 : 2))
+		most = lost_pps;
+	path->best_pps = share < least ? least : share > most ? most : share;
+	path->last_pps = 0;
+	show_limit(memory);
+}
+
+/* Returns how much slower than the rate packets leave at a queue: it is gone after a round trip. */
+static __always_inline __u32 drained_pps(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+					 __u32 pps)
+{
+	__u32 share = (__u64)pps * memory->drain_us / rtt_min_us(tp);
+
+	return share > pps / STEP ? share : pps / STEP;
+}
+
+/*
+ * Goes on from a round in which less arrived than was remembered: others are there, or the rate
+ * was a guess, or the host stood still. The first time, what arrived is held as a rate that was
+ * only seen. The losses of the next round had left before.
+ */
+static __always_inline void lower(struct kumi_tcp_memory *memory, struct sock *sk, __u32 flying)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	__u32 pps = rate_of(path), train_pps = memory->train_pps;
+	__u32 share = packets_of(train_pps, rtt_min_us(tcp_sk(sk)));
+
+	path->best_pps = train_pps > pps ? pps : train_pps > pps / 2 ? train_pps : pps / 2;
+	path->last_pps = 0;
+	if (!memory->is_own) {
+		cut(memory, sk, share > flying ? flying : share < flying / 2 ? flying / 2 : share);
+		return;
+	}
+	memory->is_own = 0;
+	memory->is_lowered = 1;
+	memory->skip = 0;
+	show_limit(memory);
+}
+
 static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	struct kumi_tcp_path *path = path_of(memory);
 	const struct tcp_sock *tp = tcp_sk(sk);
 	__u32 train_pps = memory->train_pps, pps = rate_of(path);
-	__u32 has_lost = memory->has_lost;
-	__u32 share, flying;
-	bool has_queue, is_shown;
+	__u32 share, least_us, queue_us, flying = most_flying(memory);
+	bool has_lost = memory->lost_pps, has_queue, is_shown;
 
 	/* A round that the program hardly uses shows nothing. */
 	if (!has_lost && memory->round_flying < TRAIN &&
@@ -129,34 +199,31 @@ static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struc
 	if (!memory->base_us)
 		memory->base_us = memory->round_rtt_us;
 	memory->held_rounds++;
-	has_queue = has_train(memory) && memory->round_rtt_us > memory->base_us + rtt_min_us(tp) / TOLERATED +
-									SECOND_US / CLUMPS_PS / 8;
+	least_us = memory->base_us + rtt_min_us(tp) / TOLERATED + SECOND_US / CLUMPS_PS / 8;
+	has_queue = has_train(memory) && memory->round_rtt_us > least_us;
 	memory->queue_rounds = has_queue ? memory->queue_rounds + 1 : 0;
+	/* What the pace has taken away shows in the next round. */
+	queue_us = has_queue ? memory->round_rtt_us - least_us : 0;
+	queue_us = queue_us > memory->drain_us ? queue_us - memory->drain_us : 0;
+	memory->drain_us = queue_us < rtt_min_us(tp) / STEP_LAST ? queue_us : rtt_min_us(tp) / STEP_LAST;
 	/* A longer step needs less precision. */
 	is_shown = memory->train_us >= rtt_min_us(tp) / (memory->step <= STEP_LAST ? 8 : 2);
-	if (memory->probed_pps && (has_lost || is_shown)) {
-		judge_probe(memory, path, ack_ns(tp));
-	} else if ((has_queue && memory->train_us >= rtt_min_us(tp) / 2) ||
-		   (has_lost && memory->train_us >= rtt_min_us(tp) / 8)) {
-		/* A full path delivers its rate. */
-		show_limit(memory);
-		share = train_pps < pps ? train_pps : pps;
-		path->best_pps = share > pps - pps / 16 ? share : pps - pps / 16;
-		path->last_pps = 0;
-	}
-	memory->has_lost = 0;
-	memory->probed_pps = memory->is_probing ? pace_of(sk) : 0;
+	if (memory->probed_pps && is_shown)
+		judge_probe(memory, tp);
+	else if ((has_queue && memory->train_us >= rtt_min_us(tp) / 2) ||
+		 (has_lost && memory->train_us >= rtt_min_us(tp) / 8))
+		take_arrived(memory, tp);
+	memory->lost_pps = 0;
+	/* A restart's probe that showed nothing is over, too. */
+	memory->probed_pps = memory->is_probing && !memory->probed_pps ? pace_of(sk) : 0;
 	memory->is_probing =
 		!memory->is_probing && !has_queue && !has_lost && memory->skipped >= memory->skip;
-	flying = most_flying(memory);
 	if (has_lost && !train_pps) {
 		cut(memory, sk, flying);
+	} else if (memory->is_lowered) {
+		memory->is_lowered = 0;
 	} else if (has_lost && (!memory->is_own || has_less(memory, pps))) {
-		/* Less arrives than was remembered: others are there. */
-		path->best_pps = train_pps > pps ? pps : train_pps > pps / 2 ? train_pps : pps / 2;
-		path->last_pps = 0;
-		share = packets_of(train_pps, rtt_min_us(tp));
-		cut(memory, sk, share > flying ? flying : share < flying / 2 ? flying / 2 : share);
+		lower(memory, sk, flying);
 	} else if (memory->held_rounds > HELD_ROUNDS || memory->queue_rounds >= STEADY_ROUNDS) {
 		share = packets_of(memory->round_pps, rtt_min_us(tp));
 		share += share / 8;

@@ -1,9 +1,13 @@
 //! A round trip of a connection, and the arrivals from which its rate is taken.
 
 use crate::control::{Acknowledgement, RateSample};
+use crate::known::{SECOND_US, packets_of};
 
 /// Fewest packets that show a rate, and the most that leave at once on an unknown path.
 pub const TRAIN: u64 = 16;
+
+/// The kernel sends this part of a second of the pacing rate at once (`sk_pacing_shift`).
+pub const CLUMPS_PS: u64 = 1024;
 
 /// Returns the least time of a train where the highest of many rates counts: half of a round trip
 /// or 4/1024 s, and at least an eighth of a round trip.
@@ -55,5 +59,13 @@ impl Round {
     pub fn has_less(&self, pps: u64) -> bool {
         let steady_us = self.train_us.saturating_sub(self.gap_us);
         self.train_pps * self.train_us < steady_us * (pps - pps / 16)
+    }
+
+    /// Returns whether the host stood still: for longer than two clumps, and than a train at `pps`.
+    /// With losses, a longer time than a quarter of a round trip may be that of a repair.
+    pub fn has_paused(&self, pps: u64, rtt_min_us: u64) -> bool {
+        (self.lost == 0 || self.gap_us < rtt_min_us / 4)
+            && self.gap_us > 2 * SECOND_US / CLUMPS_PS
+            && packets_of(pps, self.gap_us) > TRAIN
     }
 }

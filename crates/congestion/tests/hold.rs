@@ -14,41 +14,63 @@ const FLYING: u64 = RATE_PPS * RTT_US / 1_000_000;
 const LOST: u32 = 60;
 const STOLEN_US: u64 = 5_000;
 
-/// Sends for some round trips. The host pauses in the middle of the last but one, in which packets
-/// are lost.
-fn send(control: &mut Kumi, round_trips: u64, now_us: &mut u64, delivered: &mut u64) {
-    let began = *delivered;
-    let pause_at = began + (2 * round_trips - 3) * FLYING / 2;
-    control.start(*now_us);
-    *now_us += RTT_US;
-    while *delivered < began + round_trips * FLYING {
-        *now_us += 2 * 1_000_000 / RATE_PPS;
-        *delivered += 2;
-        let has_paused = (pause_at..pause_at + 2).contains(delivered);
-        *now_us += if has_paused { STOLEN_US } else { 0 };
-        let delivered_before = began.max(delivered.saturating_sub(FLYING));
-        control.acknowledge(&Acknowledgement {
-            now_us: *now_us,
-            rtt_us: Some(RTT_US),
-            sent_us: *now_us - RTT_US,
-            rtt_min_us: RTT_US,
-            srtt_us: RTT_US,
-            acked: 2,
-            lost: if has_paused { LOST } else { 0 },
-            lost_by_timer: 0,
-            delivered: *delivered,
-            in_flight: FLYING as u32,
-            in_flight_before: FLYING as u32,
-            rate: Some(RateSample {
-                packets: (*delivered - delivered_before) as u32,
-                interval_us: RTT_US,
-                sent_us: RTT_US,
-                is_app_limited: false,
-                delivered_before,
-            }),
-            is_repairing: false,
-            sent_in_repair: 0,
-        });
+/// A connection over a path whose packets arrive at its rate, whatever their pace.
+struct Connection {
+    control: Kumi,
+    now_us: u64,
+    delivered: u64,
+}
+
+impl Connection {
+    fn new(control: Kumi) -> Self {
+        Self {
+            control,
+            now_us: 1_000_000,
+            delivered: 0,
+        }
+    }
+
+    /// Sends for some round trips, after half a second. The host pauses in the middle of one, in
+    /// which packets are lost. Returns the highest pace of each round trip.
+    fn send(&mut self, round_trips: u64, paused_round: u64, lost: u32) -> Vec<u64> {
+        self.now_us += 500_000;
+        let began = self.delivered;
+        let pause_at = began + (2 * paused_round + 1) * FLYING / 2;
+        let mut paces = vec![0; round_trips as usize];
+        self.control.start(self.now_us);
+        self.now_us += RTT_US;
+        while self.delivered + 2 <= began + round_trips * FLYING {
+            self.now_us += 2 * 1_000_000 / RATE_PPS;
+            self.delivered += 2;
+            let has_paused = (pause_at..pause_at + 2).contains(&self.delivered);
+            self.now_us += if has_paused { STOLEN_US } else { 0 };
+            let delivered_before = began.max(self.delivered.saturating_sub(FLYING));
+            self.control.acknowledge(&Acknowledgement {
+                now_us: self.now_us,
+                rtt_us: Some(RTT_US),
+                sent_us: self.now_us - RTT_US,
+                rtt_min_us: RTT_US,
+                srtt_us: RTT_US,
+                acked: 2,
+                lost: if has_paused { lost } else { 0 },
+                lost_by_timer: 0,
+                delivered: self.delivered,
+                in_flight: FLYING as u32,
+                in_flight_before: FLYING as u32,
+                rate: Some(RateSample {
+                    packets: (self.delivered - delivered_before) as u32,
+                    interval_us: RTT_US,
+                    sent_us: RTT_US,
+                    is_app_limited: false,
+                    delivered_before,
+                }),
+                is_repairing: false,
+                sent_in_repair: 0,
+            });
+            let pace = &mut paces[((self.delivered - began - 1) / FLYING) as usize];
+            *pace = (*pace).max(self.control.pace_pps().unwrap_or(0));
+        }
+        paces
     }
 }
 
@@ -66,17 +88,113 @@ fn path(bits_ps: f64, rtt_ns: u64, buffer_packets: f64) -> Path {
     }
 }
 
+/// Sends messages of some round trips after pauses of two seconds, and changes the path's rate
+/// before each one. Returns the time of each message, in times of the ideal one.
+fn send_over_changing(before: Path, rates_bps: &[f64], round_trips: f64) -> Vec<f64> {
+    let mut world = World::new(before, 1);
+    let load = Load {
+        begin_ns: 0,
+        packets: (round_trips * before.bdp_packets()) as u64,
+        messages: rates_bps.len(),
+        pause_ns: 2_000_000_000,
+    };
+    let connection = world.add(Box::new(Kumi::default()), load);
+    let mut at_ns = 0;
+    for (sent, bits_ps) in rates_bps.iter().enumerate().skip(1) {
+        while world.took_ns(connection).len() < sent {
+            at_ns += 10_000_000;
+            world.run(at_ns);
+        }
+        world.change(at_ns + 1_000_000_000, *bits_ps);
+    }
+    world.run(u64::MAX);
+    let took_ns = world.took_ns(connection).iter().zip(rates_bps);
+    let times = took_ns.map(|(took_ns, bits_ps)| {
+        let path = Path {
+            bits_ps: *bits_ps,
+            ..before
+        };
+        *took_ns as f64 / (path.rtt_ns as f64 / 2.0 + load.packets as f64 * path.packet_ns())
+    });
+    times.collect()
+}
+
 #[test]
 fn held_rate__host_pauses_in_a_round_with_losses__is_held_further() {
-    let mut control = Kumi::with_route(2 * RATE_PPS);
-    let (mut now_us, mut delivered) = (1_000_000, 0);
+    let mut connection = Connection::new(Kumi::with_route(2 * RATE_PPS));
     // The second message is sent at a rate that the connection has had.
-    send(&mut control, 5, &mut now_us, &mut delivered);
-    now_us += 500_000;
-    send(&mut control, 5, &mut now_us, &mut delivered);
+    connection.send(5, 3, LOST);
+    connection.send(5, 3, LOST);
     // Without a rate that is held, the window would have been cut to less than the path holds.
-    let window = u64::from(control.window());
+    let window = u64::from(connection.control.window());
     assert!(window > 3 * FLYING / 2, "{window}");
+}
+
+#[test]
+fn probe__host_pauses_while_it_is_judged__is_repeated_in_the_same_message() {
+    let mut connection = Connection::new(Kumi::with_route(2 * RATE_PPS));
+    connection.send(5, 9, 0);
+    let paces = connection.send(8, 0, 0);
+    let probed_pps = RATE_PPS + RATE_PPS / 64;
+    assert!(
+        paces[1..].iter().any(|pace| *pace > probed_pps),
+        "{paces:?}"
+    );
+    // Without a pause, it fails.
+    let paces = connection.send(8, 9, 0);
+    assert!(
+        paces[1..].iter().all(|pace| *pace < probed_pps),
+        "{paces:?}"
+    );
+}
+
+#[test]
+fn probe__at_a_restart__leaves_for_one_round_trip() {
+    let path = path(200e6, 100_000_000, 1_000.0);
+    let mut world = World::new(path, 1);
+    let load = Load {
+        begin_ns: 0,
+        packets: 12_000,
+        messages: 2,
+        pause_ns: 1_000_000_000,
+    };
+    let connection = world.add(Box::new(Kumi::default()), load);
+    let mut at_ns = 0;
+    while world.took_ns(connection).is_empty() {
+        at_ns += 1_000_000;
+        world.run(at_ns);
+    }
+    let rate_pps = (1e9 / path.packet_ns()) as u64;
+    let mut probing_ms = 0;
+    while world.took_ns(connection).len() < 2 {
+        at_ns += 1_000_000;
+        world.run(at_ns);
+        let pace_pps = world.window(connection).1.unwrap_or(0);
+        let is_sending = world.delivered(connection) < 2 * load.packets;
+        probing_ms += u64::from(is_sending && pace_pps > rate_pps + rate_pps / 64);
+    }
+    assert!((95..=110).contains(&probing_ms), "{probing_ms} ms");
+}
+
+#[test]
+fn probe__overflows_the_port__leaves_the_rate_that_arrived() {
+    let times = send_over_changing(path(300e6, 20_000_000, 83.0), &[300e6, 500e6, 500e6], 12.0);
+    assert!(times[2] < 1.02, "{times:?}");
+}
+
+#[test]
+fn held_rate__a_little_too_high__drains_its_queue_and_is_held() {
+    // The port has room for an eighth of the path, and both sides notice the queue late.
+    let rates_bps = [500e6, 500e6, 480e6];
+    let times = send_over_changing(path(500e6, 20_000_000, 100.0), &rates_bps, 28.0);
+    assert!(times[2] < 1.03, "{times:?}");
+}
+
+#[test]
+fn held_rate__much_too_high_at_a_restart__is_lowered_to_what_arrives() {
+    let rates_bps = [500e6, 500e6, 430e6];
+    let times = send_over_changing(path(500e6, 20_000_000, 83.0), &rates_bps, 12.0);
+    assert!(times[2] < 1.1, "{times:?}");
 }
 
 #[test]

@@ -1,18 +1,22 @@
 //! A known rate that is held: its window, its probes, and what each round shows of it.
 
 use super::{
-    CLUMPS_PS, HELD_ROUNDS, Kumi, Mode, SKIPPED_MAX, STEADY_ROUNDS, STEP, STEP_LAST, TOLERATED,
-    WINDOW_MIN,
+    HELD_ROUNDS, Kumi, Mode, SKIPPED_MAX, STEADY_ROUNDS, STEP, STEP_LAST, TOLERATED, WINDOW_MIN,
 };
 use crate::known::{SECOND_US, packets_of};
-use crate::round::TRAIN;
+use crate::round::{CLUMPS_PS, TRAIN};
 
 /// A known rate that is held.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Held {
     pub(super) rounds: u32,
     pub(super) queue_rounds: u32,
-    pub(super) has_lost: bool,
+    /// Queue that the pace of this round takes away.
+    drain_us: u64,
+    /// Pace at which what was lost in this round had left; 0: nothing was lost.
+    pub(super) lost_pps: u64,
+    /// The rate was lowered at the end of the round before.
+    is_lowered: bool,
     /// Shortest round trip of its first round.
     pub(super) base_us: u64,
     /// True if this connection has had the rate; otherwise it only saw it.
@@ -52,72 +56,137 @@ impl Kumi {
         self.window = self.held_window();
     }
 
+    /// Returns the pace while the rate is held.
+    pub(super) fn held_pace(&self) -> u64 {
+        let rate = match self.round.train_pps {
+            train_pps @ 1.. if self.held.lost_pps > 0 => self.path.rate().min(train_pps),
+            _ => self.path.rate(),
+        };
+        let is_short = packets_of(rate, self.rtt_min_us) < TRAIN;
+        if self.held.queue_rounds > 0 {
+            rate - (rate * self.held.drain_us / self.rtt_min_us).max(rate / STEP)
+        } else if self.held.probed_pps > 0 && is_short
+            || self.held.probed_pps == 0 && self.held.is_probing
+        {
+            rate + rate / self.step // also in a longer round that judges the probe
+        } else {
+            rate
+        }
+    }
+
     pub(super) fn end_held_round(&mut self, now_us: u64) {
         let noise_us = self.rtt_min_us / TOLERATED + SECOND_US / CLUMPS_PS / 8;
-        let (flying, full) = (
-            self.round.flying,
-            packets_of(self.path.rate(), self.rtt_min_us),
-        );
+        let (rate, train_pps, train_us) =
+            (self.path.rate(), self.round.train_pps, self.round.train_us);
+        let (flying, full) = (self.round.flying, packets_of(rate, self.rtt_min_us));
         let held = &mut self.held;
+        let has_lost = held.lost_pps > 0;
         // A round that the program hardly uses shows nothing.
-        if !held.has_lost && flying < TRAIN && flying < full / 2 {
+        if !has_lost && flying < TRAIN && flying < full / 2 {
             return;
         }
         if held.base_us == 0 {
             held.base_us = self.round.rtt_us.unwrap_or(0);
         }
         held.rounds += 1;
-        let is_longer = |rtt| rtt > held.base_us + noise_us;
-        let has_queue = flying >= TRAIN && self.round.rtt_us.is_some_and(is_longer);
-        let (rate, train_pps, has_lost) = (self.path.rate(), self.round.train_pps, held.has_lost);
+        let rtt_us = self.round.rtt_us.unwrap_or(0);
+        let has_queue = flying >= TRAIN && rtt_us > held.base_us + noise_us;
+        // What the pace has taken away shows in the next round.
+        let queue_us = if has_queue {
+            rtt_us - held.base_us - noise_us
+        } else {
+            0
+        };
+        held.drain_us = queue_us
+            .saturating_sub(held.drain_us)
+            .min(self.rtt_min_us / STEP_LAST);
+        held.queue_rounds = if has_queue { held.queue_rounds + 1 } else { 0 };
         // A longer step needs less precision.
         let part = if self.step <= STEP_LAST { 8 } else { 2 };
-        let is_shown = self.round.train_us >= self.rtt_min_us / part;
-        held.queue_rounds = if has_queue { held.queue_rounds + 1 } else { 0 };
-        held.has_lost = false;
-        // Packets of the round before have arrived in this one.
-        if held.probed_pps > 0 && (is_shown || has_lost) {
-            held.is_probing = false;
-            if !has_lost && train_pps >= (rate + held.probed_pps) / 2 {
-                self.path.note(train_pps.min(held.probed_pps), now_us);
-                let is_all = train_pps >= held.probed_pps - held.probed_pps / TOLERATED;
-                if is_all {
-                    self.step = (self.step / 2).max(STEP_LAST);
-                } else {
-                    self.show_limit();
-                }
-                self.skip = 0;
-            } else {
-                self.fail_probe();
-            }
-        } else if has_queue && self.round.train_us >= self.rtt_min_us / 2
-            || has_lost && self.round.train_us >= self.rtt_min_us / 8
+        if held.probed_pps > 0 && train_us >= self.rtt_min_us / part {
+            // Packets of the round before have arrived in this one.
+            self.judge_probe(now_us);
+        } else if has_queue && train_us >= self.rtt_min_us / 2
+            || has_lost && train_us >= self.rtt_min_us / 8
         {
-            // A full path delivers its rate.
-            self.show_limit();
-            (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate - rate / 16, rate), 0);
+            self.take_arrived();
         }
         let held = &mut self.held;
-        held.probed_pps = if held.is_probing { self.pace_pps } else { 0 };
+        held.lost_pps = 0;
+        // A restart's probe that showed nothing is over, too.
+        held.probed_pps = match held.probed_pps {
+            0 if held.is_probing => self.pace_pps,
+            _ => 0,
+        };
         held.is_probing = !held.is_probing && !has_queue && !has_lost && self.skipped >= self.skip;
         let flying = flying.max(self.before_flying);
         if has_lost && train_pps == 0 {
             self.compete(flying);
             self.cut();
+        } else if held.is_lowered {
+            held.is_lowered = false;
+        } else if has_lost && (!held.is_own || self.round.has_less(rate)) {
+            self.lower(flying);
+        } else if held.rounds > HELD_ROUNDS || held.queue_rounds >= STEADY_ROUNDS {
+            let share = packets_of(self.round.best_pps, self.rtt_min_us);
+            self.compete(flying.min(share + share / 8));
+        }
+    }
+
+    /// Judges the probe whose packets have arrived in this round.
+    fn judge_probe(&mut self, now_us: u64) {
+        let (rate, train_pps) = (self.path.rate(), self.round.train_pps);
+        let probed_pps = self.held.probed_pps;
+        // If the host stood still, the probe shows no limit.
+        let is_clear = !self.round.has_paused(rate, self.rtt_min_us);
+        self.held.is_probing = false;
+        if train_pps < rate + rate / TOLERATED {
+            if is_clear {
+                self.fail_probe();
+            }
             return;
         }
-        if has_lost && (!held.is_own || self.round.has_less(rate)) {
-            // Less arrives than was remembered: others are there.
-            (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate / 2, rate), 0);
+        self.path.note(train_pps.min(probed_pps), now_us);
+        if train_pps >= probed_pps - probed_pps / TOLERATED {
+            self.step = (self.step / 2).max(STEP_LAST);
+            self.skip = 0;
+        } else if is_clear {
+            self.show_limit();
+        }
+    }
+
+    /// Takes what arrived for the path's rate: a full path delivers its rate.
+    fn take_arrived(&mut self) {
+        let (rate, lost_pps) = (self.path.rate(), self.held.lost_pps);
+        let least = match self.round.has_paused(rate, self.rtt_min_us) {
+            true => rate,
+            false => rate - rate / 16,
+        };
+        // A longer step needs less precision.
+        let part = if lost_pps > rate + rate / 8 { 8 } else { 2 };
+        let most = match self.round.train_us >= self.rtt_min_us / part {
+            true => rate.max(lost_pps),
+            false => rate,
+        };
+        let arrived_pps = self.round.train_pps.clamp(least, most);
+        (self.path.best_pps, self.path.last_pps) = (arrived_pps, 0);
+        self.show_limit();
+    }
+
+    /// Goes on from a round in which less arrived than was remembered: others are there, or the
+    /// rate was a guess, or the host stood still.
+    fn lower(&mut self, flying: u64) {
+        let (rate, train_pps) = (self.path.rate(), self.round.train_pps);
+        (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate / 2, rate), 0);
+        if !self.held.is_own {
             self.compete(packets_of(train_pps, self.rtt_min_us).clamp(flying / 2, flying));
             self.cut();
             return;
         }
-        let held = &mut self.held;
-        if held.rounds > HELD_ROUNDS || held.queue_rounds >= STEADY_ROUNDS {
-            let share = packets_of(self.round.best_pps, self.rtt_min_us);
-            self.compete(flying.min(share + share / 8));
-        }
+        // The losses of the next round had left before.
+        (self.held.is_own, self.held.is_lowered) = (false, true);
+        self.skip = 0;
+        self.show_limit();
     }
 
     /// Takes the rate that is held for the path's limit: the next probe is a small one.

@@ -7,7 +7,8 @@
 //!   W   window, in packets            P   pace            s   step of a probe
 //!
 //!   search    W + 1 for each packet acknowledged   P = 2 W / RTT, at most R; none if R is unknown
-//!   hold      W = 2 P T + P / 1024 + 2             P = R; R (1 + s) in a probe; R 31/32 at a queue
+//!   hold      W = 2 P T + P / 1024 + 2             P = R; R (1 + s) in a probe; R (1 - q / T) at a
+//!                                                  queue, between R 3/4 and R 31/32
 //!   compete   W of CUBIC      P = 5/4 W / RTT; if W is not full, at least R, or 5/4 R until R is
 //!                             the path's limit; none if W was full for 32 rounds, or R is unknown
 //!
@@ -16,7 +17,7 @@
 //!                        ┌─────── idle for an RTO, R known ───────┐
 //!                        ▼                                        │
 //!   search ──W ≥ R T──► hold ──32 rounds, or q in 4 rounds──► compete
-//!      │                 └── loss, and less than R arrives ───────▲
+//!      │                 └── less than R arrives, twice ──────────▲
 //!      └── queue or loss ─────────────────────────────────────────┘
 //! ```
 
@@ -25,11 +26,9 @@ mod hold;
 use crate::control::{Acknowledgement, Control};
 use crate::known::{Path, SECOND_US, packets_of};
 use crate::rivals::cubic::Cubic;
-use crate::round::{Anchor, Round, TRAIN, train_least_us};
+use crate::round::{Anchor, CLUMPS_PS, Round, TRAIN, train_least_us};
 use hold::Held;
 
-/// The kernel sends this part of a second of the pacing rate at once (`sk_pacing_shift`).
-const CLUMPS_PS: u64 = 1024;
 /// Reciprocal of a probe's first step: what the shallowest buffers of switches hold, 0.05 of the
 /// path, is more than one step.
 const STEP: u64 = 32;
@@ -300,13 +299,14 @@ impl Kumi {
                 (self.path.best_pps, self.path.last_pps) = (rate - rate / 4, 0);
             }
             // The end of the round shows what arrives.
-            Mode::Hold if !self.held.has_lost => {
+            Mode::Hold if self.held.lost_pps == 0 => {
                 // A message that ends with this round has no later one that judges the probe.
+                self.held.lost_pps = rate;
                 if self.held.is_probing || self.held.probed_pps > 0 {
+                    self.held.lost_pps += rate / self.step;
                     self.fail_probe();
                     self.held.probed_pps = 0;
                 }
-                self.held.has_lost = true;
                 self.show_limit();
                 self.held.queue_rounds = self.held.queue_rounds.max(1);
                 self.held.is_probing = false;
@@ -358,18 +358,7 @@ impl Kumi {
                 }
             }
             Mode::Hold => {
-                let rate = match self.round.train_pps {
-                    train_pps @ 1.. if self.held.has_lost => self.path.rate().min(train_pps),
-                    _ => self.path.rate(),
-                };
-                let is_short = packets_of(rate, self.rtt_min_us) < TRAIN;
-                self.pace_pps = if self.held.queue_rounds > 0 {
-                    rate - rate / STEP
-                } else if self.held.is_probing || self.held.probed_pps > 0 && is_short {
-                    rate + rate / self.step // also in a longer round that judges the probe
-                } else {
-                    rate
-                };
+                self.pace_pps = self.held_pace();
                 self.window = self.held_window();
             }
             Mode::Compete => {
