@@ -71,8 +71,8 @@ static __always_inline void fail_probe(struct kumi_tcp_memory *memory)
 }
 
 /*
- * Returns whether the host stood still in the round: for longer than two clumps, and than a train.
- * With losses, a longer time than a quarter of a round trip may be that of a repair.
+ * Returns whether the host stood still in the round: for longer than two clumps, and than a
+ * train. With losses, a longer time than a quarter of a round trip may be that of a repair.
  */
 static __always_inline bool has_paused(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 				       __u32 pps)
@@ -82,9 +82,9 @@ static __always_inline bool has_paused(const struct kumi_tcp_memory *memory, con
 }
 
 /*
- * Judges the probe whose packets have arrived in this round: it succeeds if 1/64 more than the rate
- * did. A longer step follows if all of it did. Otherwise the path has shown its limit, unless the
- * host stood still.
+ * Judges the probe whose packets have arrived in this round. It succeeds if they arrived 1/64
+ * faster than the rate. A longer step follows if they arrived at the probe's pace. Otherwise the
+ * path has shown its limit, unless the host stood still.
  */
 static __always_inline void judge_probe(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
@@ -134,9 +134,9 @@ static __always_inline bool has_less(const struct kumi_tcp_memory *memory, __u32
 }
 
 /*
- * Takes what arrived for the path's rate: a full path delivers its rate. It is at most the pace at
- * which what was lost had left, and at least 15/16 of what it was. If the host stood still, it is
- * not lower.
+ * Takes the arrival rate for the path's rate, because a full path delivers its rate. Upper
+ * bound: the pace at which the lost packets had left. Lower bound: 15/16 of the rate before, or
+ * all of it if the host stood still.
  */
 static __always_inline void take_arrived(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
@@ -152,7 +152,7 @@ static __always_inline void take_arrived(struct kumi_tcp_memory *memory, const s
 	show_limit(memory);
 }
 
-/* Returns how much slower than the rate packets leave at a queue: it is gone after a round trip. */
+/* Returns the part of the rate that the pace leaves out at a queue, to drain it in a round trip. */
 static __always_inline __u32 drained_pps(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 					 __u32 pps)
 {
@@ -162,9 +162,10 @@ static __always_inline __u32 drained_pps(const struct kumi_tcp_memory *memory, c
 }
 
 /*
- * Goes on from a round in which less arrived than was remembered: others are there, or the rate
- * was a guess, or the host stood still. The first time, what arrived is held as a rate that was
- * only seen. The losses of the next round had left before.
+ * Lowers the rate after a round in which fewer packets arrived: other flows share the path, the
+ * rate was a guess, or the host stood still. The first time, the arrival rate is held as a rate
+ * that was only seen. Losses of the next round do not count, because these packets had left
+ * before.
  */
 static __always_inline void lower(struct kumi_tcp_memory *memory, struct sock *sk, __u32 flying)
 {

@@ -89,7 +89,7 @@ struct kumi_tcp_memory {
 	__u32 held_rounds;      /* rounds since the rate is held, or the window is full in compete */
 	__u32 queue_rounds;     /* of these, the last ones with a queue */
 	__u32 drain_us;         /* queue that the pace of this round takes away, while a rate is held */
-	__u32 lost_pps;         /* pace at which what was lost in this round had left; 0: nothing was lost */
+	__u32 lost_pps;         /* pace at which the lost packets of this round had left; 0: no loss */
 	__u32 is_lowered;       /* 0 or 1: the rate was lowered at the end of the round before */
 	__u32 repair_flying;    /* packets in flight when the repair began; 0: none */
 	__u32 repair_delivered; /* packets delivered since then */

@@ -6,9 +6,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Largest share that a verdict allows: that of a valid run of a bench plan, `STEAL_MAX` of
-/// crates/lab.
-pub const SHARE_MAX: f64 = 0.03;
+/// Largest share that a verdict allows. A third of what a run of a bench plan allows (`STEAL_MAX`
+/// of crates/lab): with 2 % of each processor taken in slices of 4 ms, tests that judge half a
+/// second of a stream failed in 2 of 4 runs (docs/perf-log.md, 2026-11-29).
+pub const SHARE_MAX: f64 = 0.01;
 
 /// Time over which the share counts: that of the shortest stream whose rate a test judges.
 const PERIOD: Duration = Duration::from_secs(3);

@@ -13,7 +13,7 @@ pub(super) struct Held {
     pub(super) queue_rounds: u32,
     /// Queue that the pace of this round takes away.
     drain_us: u64,
-    /// Pace at which what was lost in this round had left; 0: nothing was lost.
+    /// Pace at which the lost packets of this round had left; 0: no packet was lost.
     pub(super) lost_pps: u64,
     /// The rate was lowered at the end of the round before.
     is_lowered: bool,
@@ -155,7 +155,7 @@ impl Kumi {
         }
     }
 
-    /// Takes what arrived for the path's rate: a full path delivers its rate.
+    /// Takes the arrival rate for the path's rate, because a full path delivers its rate.
     fn take_arrived(&mut self) {
         let (rate, lost_pps) = (self.path.rate(), self.held.lost_pps);
         let least = match self.round.has_paused(rate, self.rtt_min_us) {
@@ -173,8 +173,8 @@ impl Kumi {
         self.show_limit();
     }
 
-    /// Goes on from a round in which less arrived than was remembered: others are there, or the
-    /// rate was a guess, or the host stood still.
+    /// Lowers the rate after a round in which fewer packets arrived: other flows share the path,
+    /// the rate was a guess, or the host stood still.
     fn lower(&mut self, flying: u64) {
         let (rate, train_pps) = (self.path.rate(), self.round.train_pps);
         (self.path.best_pps, self.path.last_pps) = (train_pps.clamp(rate / 2, rate), 0);
@@ -183,7 +183,7 @@ impl Kumi {
             self.cut();
             return;
         }
-        // The losses of the next round had left before.
+        // Losses of the next round do not count, because these packets had left before.
         (self.held.is_own, self.held.is_lowered) = (false, true);
         self.skip = 0;
         self.show_limit();
