@@ -138,7 +138,7 @@ static __always_inline bool has_less(const struct kumi_tcp_memory *memory, __u32
  * bound: the pace at which the lost packets had left. Lower bound: 15/16 of the rate before, or
  * all of it if the host stood still.
  */
-static __always_inline void take_arrived(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+static __always_inline void take_arrival_rate(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	struct kumi_tcp_path *path = path_of(memory);
 	__u32 pps = rate_of(path), share = memory->train_pps, lost_pps = memory->lost_pps;
@@ -213,7 +213,7 @@ static __always_inline void end_held_round(struct kumi_tcp_memory *memory, struc
 		judge_probe(memory, tp);
 	else if ((has_queue && memory->train_us >= rtt_min_us(tp) / 2) ||
 		 (has_lost && memory->train_us >= rtt_min_us(tp) / 8))
-		take_arrived(memory, tp);
+		take_arrival_rate(memory, tp);
 	memory->lost_pps = 0;
 	/* A restart's probe that showed nothing is over, too. */
 	memory->probed_pps = memory->is_probing && !memory->probed_pps ? pace_of(sk) : 0;

@@ -30,19 +30,19 @@ impl Connection {
         }
     }
 
-    /// Sends for some round trips, after half a second. The host pauses in the middle of one, in
-    /// which packets are lost. Returns the highest pace of each round trip.
-    fn send(&mut self, round_trips: u64, paused_round: u64, lost: u32) -> Vec<u64> {
+    /// Sends for some round trips, after half a second. If one is named, the host pauses in its
+    /// middle, and packets are lost there. Returns the highest pace of each round trip.
+    fn send(&mut self, round_trips: u64, paused: Option<u64>, lost: u32) -> Vec<u64> {
         self.now_us += 500_000;
         let began = self.delivered;
-        let pause_at = began + (2 * paused_round + 1) * FLYING / 2;
+        let pause_at = paused.map(|round| began + (2 * round + 1) * FLYING / 2);
         let mut paces = vec![0; round_trips as usize];
         self.control.start(self.now_us);
         self.now_us += RTT_US;
         while self.delivered + 2 <= began + round_trips * FLYING {
             self.now_us += 2 * 1_000_000 / RATE_PPS;
             self.delivered += 2;
-            let has_paused = (pause_at..pause_at + 2).contains(&self.delivered);
+            let has_paused = pause_at.is_some_and(|at| (at..at + 2).contains(&self.delivered));
             self.now_us += if has_paused { STOLEN_US } else { 0 };
             let delivered_before = began.max(self.delivered.saturating_sub(FLYING));
             self.control.acknowledge(&Acknowledgement {
@@ -123,8 +123,8 @@ fn send_over_changing(before: Path, rates_bps: &[f64], round_trips: f64) -> Vec<
 fn held_rate__host_pauses_in_a_round_with_losses__is_held_further() {
     let mut connection = Connection::new(Kumi::with_route(2 * RATE_PPS));
     // The second message is sent at a rate that the connection has had.
-    connection.send(5, 3, LOST);
-    connection.send(5, 3, LOST);
+    connection.send(5, Some(3), LOST);
+    connection.send(5, Some(3), LOST);
     // Without a rate that is held, the window would have been cut to less than the path holds.
     let window = u64::from(connection.control.window());
     assert!(window > 3 * FLYING / 2, "{window}");
@@ -133,15 +133,15 @@ fn held_rate__host_pauses_in_a_round_with_losses__is_held_further() {
 #[test]
 fn probe__host_pauses_while_it_is_judged__is_repeated_in_the_same_message() {
     let mut connection = Connection::new(Kumi::with_route(2 * RATE_PPS));
-    connection.send(5, 9, 0);
-    let paces = connection.send(8, 0, 0);
+    connection.send(5, None, 0);
+    let paces = connection.send(8, Some(0), 0);
     let probed_pps = RATE_PPS + RATE_PPS / 64;
     assert!(
         paces[1..].iter().any(|pace| *pace > probed_pps),
         "{paces:?}"
     );
     // Without a pause, it fails.
-    let paces = connection.send(8, 9, 0);
+    let paces = connection.send(8, None, 0);
     assert!(
         paces[1..].iter().all(|pace| *pace < probed_pps),
         "{paces:?}"
@@ -184,7 +184,7 @@ fn probe__overflows_the_port__leaves_the_rate_that_arrived() {
 
 #[test]
 fn held_rate__a_little_too_high__drains_its_queue_and_is_held() {
-    // The port has room for an eighth of the path, and both sides notice the queue late.
+    // The port has room for an eighth of what is in flight.
     let rates_bps = [500e6, 500e6, 480e6];
     let times = send_over_changing(path(500e6, 20_000_000, 100.0), &rates_bps, 28.0);
     assert!(times[2] < 1.03, "{times:?}");

@@ -109,7 +109,7 @@ impl Kumi {
         } else if has_queue && train_us >= self.rtt_min_us / 2
             || has_lost && train_us >= self.rtt_min_us / 8
         {
-            self.take_arrived();
+            self.take_arrival_rate();
         }
         let held = &mut self.held;
         held.lost_pps = 0;
@@ -156,7 +156,7 @@ impl Kumi {
     }
 
     /// Takes the arrival rate for the path's rate, because a full path delivers its rate.
-    fn take_arrived(&mut self) {
+    fn take_arrival_rate(&mut self) {
         let (rate, lost_pps) = (self.path.rate(), self.held.lost_pps);
         let least = match self.round.has_paused(rate, self.rtt_min_us) {
             true => rate,

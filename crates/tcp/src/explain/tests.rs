@@ -110,6 +110,18 @@ impl Stage {
         stage
     }
 
+    /// Returns a connection with a known path rate, on which a transfer of 600 packets began with
+    /// a small window, a second later.
+    fn after_idle_time() -> Self {
+        let mut stage = Self::new();
+        stage.transfer(50);
+        stage.wait(1000);
+        stage.cwnd = 10;
+        stage.write(600);
+        stage.unsent = 10 * MSS;
+        stage
+    }
+
     fn losses(self, cause: Cause) -> (f64, f64) {
         let report = self.analysis.finish();
         let loss = report.losses.iter().find(|loss| loss.cause == cause);
@@ -224,12 +236,7 @@ fn receiver_window__full__is_named_as_the_cause() {
 
 #[test]
 fn small_window__after_idle_time__is_an_idle_collapse() {
-    let mut stage = Stage::new();
-    stage.transfer(50);
-    stage.wait(1000);
-    stage.cwnd = 10;
-    stage.write(600);
-    stage.unsent = 10 * MSS;
+    let mut stage = Stage::after_idle_time();
     for _ in 0..6 {
         stage.wait(20);
         stage.ack(100);
@@ -243,12 +250,7 @@ fn small_window__after_idle_time__is_an_idle_collapse() {
 
 #[test]
 fn small_window__with_a_silent_path_meanwhile__loses_the_round_trip_and_the_path_the_rest() {
-    let mut stage = Stage::new();
-    stage.transfer(50);
-    stage.wait(1000);
-    stage.cwnd = 10;
-    stage.write(600);
-    stage.unsent = 10 * MSS;
+    let mut stage = Stage::after_idle_time();
     for late_ms in [0, 0, 0, 10, 0, 0] {
         stage.wait(20 + late_ms);
         stage.ack(100);
