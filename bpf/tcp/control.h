@@ -162,9 +162,11 @@ static __always_inline void measure(struct kumi_tcp_memory *memory, const struct
 	}
 	/*
 	 * Hosts hold acknowledgements back for parts of a millisecond, so a shorter time shows
-	 * none. A single packet may have waited for a second one before its acknowledgement.
+	 * none. A single packet may have waited for a second one before its acknowledgement, unless
+	 * one before it is missing.
 	 */
-	if (packets < TRAIN || rs->acked_sacked < 2 || arrived_us * CLUMPS_PS < SECOND_US)
+	if (packets < TRAIN || arrived_us * CLUMPS_PS < SECOND_US ||
+	    (rs->acked_sacked < 2 && ca_state(tp) == TCP_CA_Open))
 		return;
 	/*
 	 * The longest time between two acknowledgements is how far a rate may be too high. Before a
@@ -222,8 +224,6 @@ static __always_inline void answer_losses(struct kumi_tcp_memory *memory, struct
 			fail_probe(memory);
 		memory->is_probing = 0;
 		memory->probed_pps = 0;
-		if (!memory->queue_rounds)
-			memory->queue_rounds = 1;
 	}
 }
 
@@ -246,11 +246,12 @@ static __always_inline bool is_repairing(const struct tcp_sock *tp)
 }
 
 /*
- * Sets the window in a repair: proportional rate reduction (RFC 6937) with the slow start bound.
- * The kernel does it only for controls without `cong_control`, and counts what left.
+ * Sets the window in a repair: proportional rate reduction (RFC 6937). Where nothing is paced, the
+ * slow start bound keeps a burst away from the port. The kernel does it only for controls without
+ * `cong_control`, and counts what left.
  */
 static __always_inline void reduce(struct kumi_tcp_memory *memory, struct tcp_sock *tp,
-				   const struct rate_sample *rs)
+				   const struct rate_sample *rs, bool is_paced)
 {
 	__u32 pipe = in_flight(tp), left = tp->prr_out, target = tp->snd_ssthresh;
 	__u32 due, more;
@@ -267,7 +268,7 @@ static __always_inline void reduce(struct kumi_tcp_memory *memory, struct tcp_so
 	} else {
 		more = due > left + rs->acked_sacked ? due - left : rs->acked_sacked;
 		more += !rs->losses;
-		if (more > target - pipe)
+		if (is_paced || more > target - pipe)
 			more = target - pipe;
 	}
 	set_window(tp, pipe + more);
@@ -280,7 +281,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 	struct kumi_tcp_path *path = path_of(memory);
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u32 pps = rate_of(path);
-	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2, is_at_once;
+	bool is_full = rs->prior_in_flight > tp->snd_cwnd / 2, is_at_once, is_paced;
 	__u64 clocked;
 
 	if (memory->train_pps > pps)
@@ -305,7 +306,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		pps = rate_of(path);
 		if (memory->lost_pps && memory->train_pps && memory->train_pps < pps)
 			pps = memory->train_pps;
-		if (memory->queue_rounds)
+		if (memory->queue_rounds || memory->lost_pps)
 			pps -= drained_pps(memory, tp, pps);
 		else if (has_probe_pace(memory, tp, pps))
 			pps += pps / memory->step;
@@ -315,10 +316,17 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 	default:
 		if (tp->snd_ssthresh == TCP_INFINITE_SSTHRESH) /* from before a cut that was undone */
 			tp->snd_ssthresh = tp->snd_cwnd;
+		/*
+		 * Acknowledgements space out a window that has long been full. Paced as well, it
+		 * would leave the losses of a shared port to unpaced neighbours.
+		 */
+		is_at_once = path->is_bounded ? is_full && memory->held_rounds > HELD_ROUNDS
+					      : is_full || !memory->is_crowded;
+		is_paced = memory->is_local || (is_spaced(tp) && !is_at_once);
 		if (memory->is_local && ca_state(tp) == TCP_CA_CWR) {
 			set_window(tp, tp->snd_ssthresh);
 		} else if (is_repairing(tp)) {
-			reduce(memory, tp, rs);
+			reduce(memory, tp, rs, is_paced && path->is_bounded);
 		} else {
 			if (memory->repair_flying && ca_state(tp) < TCP_CA_CWR)
 				set_window(tp, tp->snd_ssthresh);
@@ -335,13 +343,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 			pps = is_limited(memory) ? pps : pps + pps / STEP_LAST;
 		if (pps < clocked && !memory->is_local)
 			pps = clocked;
-		/*
-		 * Acknowledgements space out a window that has long been full. Paced as well, it
-		 * would leave the losses of a shared port to unpaced neighbours.
-		 */
-		is_at_once = path->is_bounded ? is_full && memory->held_rounds > HELD_ROUNDS
-					      : is_full || !memory->is_crowded;
-		if (memory->is_local || (is_spaced(tp) && !is_at_once))
+		if (is_paced)
 			set_pace(sk, pps);
 		else
 			set_burst(sk, clocked);

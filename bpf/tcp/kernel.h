@@ -135,7 +135,7 @@ enum tcp_ca_event {
 	CA_EVENT_ECN_IS_CE,
 };
 
-enum { TCP_CA_CWR = 2, TCP_CA_Loss = 4 };
+enum { TCP_CA_Open = 0, TCP_CA_CWR = 2, TCP_CA_Loss = 4 };
 /* The account of a sender's time (enum tcp_chrono): from here on, a buffer holds it up. */
 enum { HELD_UP_BY_BUFFER = 2 };
 enum { SK_PACING_NONE, SK_PACING_NEEDED };

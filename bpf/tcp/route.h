@@ -107,6 +107,18 @@ static __always_inline void probe_at_once(struct kumi_tcp_memory *memory, struct
 }
 
 /*
+ * Slows down the first round trip after silence: the kernel lets the second clump leave half of a
+ * clump's time early, since the first one was late (`tcp_update_skb_after_send`).
+ */
+static __always_inline void take_back(struct sock *sk)
+{
+	__u32 pps = pace_of(sk), early_pps;
+
+	early_pps = (__u64)pps * SECOND_US / CLUMPS_PS / 2 / rtt_min_us(tcp_sk(sk));
+	set_pace(sk, pps - (early_pps < pps / STEP ? early_pps : pps / STEP));
+}
+
+/*
  * Restarts after silence, when the first packet has been sent: the others follow at the phase's
  * rate (GridMPI, section 3.2). A silence that is shorter than a timeout changes nothing.
  */
@@ -123,6 +135,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	memory->confirm_rtt_us = path->rtt_us ? path->rtt_us : rtt_min_us(tp);
 	hold(memory, sk, true);
 	probe_at_once(memory, sk);
+	take_back(sk);
 	memory->paced++;
 	COUNT(paced);
 }

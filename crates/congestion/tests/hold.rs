@@ -270,3 +270,56 @@ fn rate__messages_without_a_restart__is_not_taken_from_what_was_sent() {
     assert!(fastest_pps > rate_pps * 7 / 8, "{fastest_pps}");
     assert!(fastest_pps < rate_pps * 5 / 4, "{fastest_pps}");
 }
+
+#[test]
+fn repair__after_a_burst_that_overflows__takes_a_few_round_trips() {
+    // 100 Mb/s, 40 ms. In some runs, the third message leaves at once, and a third of it is lost.
+    let path = Path {
+        host_bits_ps: 1e9,
+        ..path(100e6, 40_000_000, 100.0)
+    };
+    let load = Load {
+        begin_ns: 0,
+        packets: 176,
+        messages: 3,
+        pause_ns: 1_000_000_000,
+    };
+    let mut repairs = 0;
+    for seed in 0..10 {
+        let mut world = World::new(path, seed);
+        let connection = world.add(Box::new(Kumi::default()), load);
+        world.run(u64::MAX);
+        repairs = repairs.max(world.repairs(connection).0);
+        let took_ns = world.took_ns(connection)[2];
+        assert!(took_ns < 3 * path.rtt_ns, "{took_ns} ns");
+    }
+    assert!(
+        repairs > 50,
+        "{repairs} packets sent again: no burst overflowed"
+    );
+}
+
+#[test]
+fn restart__the_kernel_sends_the_second_clump_early__leaves_room_for_a_probe() {
+    // 500 Mb/s, 20 ms. A clump has 40 packets, which arrive at 1 Gb/s, and the port holds 50.
+    let path = Path {
+        host_bits_ps: 1e9,
+        ..path(500e6, RTT_US * 1000, 50.0)
+    };
+    let mut world = World::new(path, 1);
+    let load = Load {
+        begin_ns: 0,
+        packets: 725,
+        messages: 20,
+        pause_ns: 1_000_000_000,
+    };
+    let connection = world.add(Box::new(Kumi::default()), load);
+    let mut at_ns = 0;
+    while world.took_ns(connection).len() < 4 {
+        at_ns += 1_000_000;
+        world.run(at_ns);
+    }
+    let before = world.repairs(connection);
+    world.run(u64::MAX);
+    assert_eq!(world.repairs(connection), before);
+}

@@ -63,7 +63,7 @@ impl Kumi {
             _ => self.path.rate(),
         };
         let is_short = packets_of(rate, self.rtt_min_us) < TRAIN;
-        if self.held.queue_rounds > 0 {
+        if self.held.queue_rounds > 0 || self.held.lost_pps > 0 {
             rate - (rate * self.held.drain_us / self.rtt_min_us).max(rate / STEP)
         } else if self.held.probed_pps > 0 && is_short
             || self.held.probed_pps == 0 && self.held.is_probing

@@ -194,8 +194,10 @@ impl Kumi {
             return;
         }
         // Hosts hold acknowledgements back for parts of a millisecond, so a shorter time shows
-        // none. A single packet may have waited for a second one before its acknowledgement.
-        if packets < TRAIN || a.acked < 2 || arrived * CLUMPS_PS < SECOND_US {
+        // none. A single packet may have waited for a second one before its acknowledgement, unless
+        // one before it is missing.
+        let has_waited = a.acked < 2 && !a.is_repairing;
+        if packets < TRAIN || has_waited || arrived * CLUMPS_PS < SECOND_US {
             return;
         }
         // The longest time between two acknowledgements is how far a rate may be too high. Before a
@@ -308,15 +310,15 @@ impl Kumi {
                     self.held.probed_pps = 0;
                 }
                 self.show_limit();
-                self.held.queue_rounds = self.held.queue_rounds.max(1);
                 self.held.is_probing = false;
             }
             _ => {}
         }
     }
 
-    /// Sets the window in a repair: proportional rate reduction with the slow start bound.
-    fn reduce(&mut self, a: &Acknowledgement) {
+    /// Sets the window in a repair: proportional rate reduction. Where nothing is paced, the slow
+    /// start bound keeps a burst away from the port.
+    fn reduce(&mut self, a: &Acknowledgement, is_paced: bool) {
         let flying = u64::from(a.in_flight_before).max(1);
         let repair = self.repair.get_or_insert(Repair {
             flying,
@@ -329,7 +331,10 @@ impl Kumi {
             due.saturating_sub(a.sent_in_repair)
         } else {
             let due = repair.delivered.saturating_sub(a.sent_in_repair).max(acked);
-            (due + u64::from(a.lost == 0)).min(self.target - pipe)
+            match is_paced {
+                true => self.target - pipe,
+                false => (due + u64::from(a.lost == 0)).min(self.target - pipe),
+            }
         };
         let least = u64::from(a.sent_in_repair == 0);
         self.window = (pipe + more.max(least)).max(WINDOW_MIN);
@@ -337,7 +342,7 @@ impl Kumi {
 
     fn set(&mut self, a: &Acknowledgement) {
         let rate = self.path.rate().max(self.round.train_pps);
-        let clocked_pps = self.window * SECOND_US / a.srtt_us;
+        let clocked_pps = |window| window * SECOND_US / a.srtt_us;
         let is_full = u64::from(a.in_flight_before) > self.window / 2;
         match self.mode {
             Mode::Search => {
@@ -345,9 +350,9 @@ impl Kumi {
                     self.window += u64::from(a.acked);
                 }
                 self.pace_pps = match self.path.is_bounded {
-                    true => rate.min(2 * clocked_pps),
+                    true => rate.min(2 * clocked_pps(self.window)),
                     false if is_full || !self.is_crowded => PPS_MAX,
-                    false => 2 * clocked_pps,
+                    false => 2 * clocked_pps(self.window),
                 };
                 if self.path.is_bounded && self.window >= packets_of(rate, a.rtt_min_us) {
                     if self.is_spaced() {
@@ -362,8 +367,14 @@ impl Kumi {
                 self.window = self.held_window();
             }
             Mode::Compete => {
+                let is_bounded = self.path.is_bounded;
+                // Acknowledgements space out a window that has long been full.
+                let is_at_once = match is_bounded {
+                    true => is_full && self.held.rounds > HELD_ROUNDS,
+                    false => is_full || !self.is_crowded,
+                };
                 if a.is_repairing {
-                    self.reduce(a);
+                    self.reduce(a, is_bounded && !is_at_once && self.is_spaced());
                 } else {
                     if self.repair.take().is_some() {
                         self.cubic.set_window(self.target as f64);
@@ -371,14 +382,8 @@ impl Kumi {
                     self.cubic.acknowledge(a);
                     self.window = u64::from(self.cubic.window()).max(WINDOW_MIN);
                 }
-                // What fits the window leaves at the path's rate. Acknowledgements space out a
-                // window that has long been full.
-                let is_bounded = self.path.is_bounded;
-                let is_at_once = match is_bounded {
-                    true => is_full && self.held.rounds > HELD_ROUNDS,
-                    false => is_full || !self.is_crowded,
-                };
-                self.pace_pps = match clocked_pps * 5 / 4 {
+                // What fits the window leaves at the path's rate.
+                self.pace_pps = match clocked_pps(self.window) * 5 / 4 {
                     _ if is_at_once => PPS_MAX,
                     clocked_pps if is_full || !is_bounded => clocked_pps,
                     clocked_pps if self.path.is_limited() => rate.max(clocked_pps),
@@ -403,6 +408,9 @@ impl Control for Kumi {
         if is_idle && self.path.is_bounded && self.is_spaced() {
             self.skipped += 1;
             self.hold(true);
+            // The second clump leaves half a clump's time early; the round trip takes it back.
+            let early_pps = self.pace_pps * SECOND_US / CLUMPS_PS / 2 / self.rtt_min_us;
+            self.pace_pps -= early_pps.min(self.pace_pps / STEP);
         }
     }
 

@@ -217,8 +217,12 @@ impl Sender {
                 sent += 1;
             }
             if let Some(pps) = self.control.pace_pps() {
+                // A clump that is late, or the first one after a pause, lets the next one leave
+                // earlier, by up to half of its time (`tcp_update_skb_after_send`).
+                let clump_ns = u64::from(sent) * 1_000_000_000 / pps.max(1);
+                let late_ns = now_ns.saturating_sub(self.next_send_ns);
                 self.next_send_ns =
-                    self.next_send_ns.max(now_ns) + u64::from(sent) * 1_000_000_000 / pps.max(1);
+                    self.next_send_ns.max(now_ns) + clump_ns - late_ns.min(clump_ns / 2);
             }
             if self.rto_at_ns == u64::MAX && sent > 0 {
                 self.arm(now_ns);

@@ -53,6 +53,28 @@ struct Connection {
     ahead: std::collections::BTreeSet<u64>,
 }
 
+/// Time that others take from the processor of a host, in slices at random times.
+#[derive(Debug, Clone, Copy)]
+struct Stolen {
+    share: f64,
+    slice_ns: u64,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+impl Stolen {
+    /// Returns the end of the slice that covers a time, if one does.
+    fn until(&mut self, now_ns: u64, random: &mut fastrand::Rng) -> Option<u64> {
+        while self.end_ns <= now_ns {
+            let length_ns = 2.0 * self.slice_ns as f64 * random.f64();
+            let between_ns = self.slice_ns as f64 * (1.0 - self.share) / self.share;
+            self.begin_ns = self.end_ns + (2.0 * between_ns * random.f64()) as u64;
+            self.end_ns = self.begin_ns + length_ns as u64 + 1;
+        }
+        (now_ns >= self.begin_ns).then_some(self.end_ns)
+    }
+}
+
 /// The connections of a bottleneck.
 pub struct World {
     path: Path,
@@ -64,6 +86,8 @@ pub struct World {
     order: u64,
     random: fastrand::Rng,
     changes: Vec<(u64, f64)>,
+    /// What others take of the processors of the sending hosts and of the receiving ones.
+    stolen: [Option<Stolen>; 2],
     /// The time.
     pub now_ns: u64,
 }
@@ -81,6 +105,7 @@ impl World {
             order: 0,
             random: fastrand::Rng::with_seed(seed),
             changes: Vec::new(),
+            stolen: [None; 2],
             now_ns: 0,
         }
     }
@@ -114,6 +139,18 @@ impl World {
         self.at(at_ns, Event::Change(self.changes.len() - 1));
     }
 
+    /// Takes this share of the hosts' processors, in slices of this mean length. Meanwhile, a host
+    /// neither sends, nor receives, nor notices what arrives.
+    pub fn steal(&mut self, share: f64, slice_ns: u64) {
+        let stolen = Stolen {
+            share,
+            slice_ns,
+            begin_ns: 0,
+            end_ns: 0,
+        };
+        self.stolen = [Some(stolen); 2];
+    }
+
     fn at(&mut self, time_ns: u64, event: Event) {
         self.order += 1;
         self.events
@@ -129,7 +166,19 @@ impl World {
             }
             self.events.pop();
             self.now_ns = time_ns;
-            self.handle(event);
+            let host = match event {
+                Event::Begin(_) | Event::Acknowledge(..) | Event::Wake(_) => 0,
+                Event::Receive(..) | Event::Flush(..) => 1,
+                Event::Arrive(..) | Event::Change(_) => {
+                    self.handle(event);
+                    continue;
+                }
+            };
+            let stolen = self.stolen[host].as_mut();
+            match stolen.and_then(|stolen| stolen.until(time_ns, &mut self.random)) {
+                Some(end_ns) => self.at(end_ns, event),
+                None => self.handle(event),
+            }
         }
     }
 
@@ -237,7 +286,7 @@ impl World {
         connection.pending.push(number);
         let is_in_order = number == connection.highest + 1 || number == 0;
         connection.highest = connection.highest.max(number);
-        if connection.pending.len() >= 2 || !is_in_order {
+        if connection.pending.len() >= 2 || !is_in_order || !connection.ahead.is_empty() {
             self.flush(index);
         } else {
             let flushes = connection.flushes;
