@@ -86,7 +86,7 @@ pub struct World {
     order: u64,
     random: fastrand::Rng,
     changes: Vec<(u64, f64)>,
-    /// What others take of the processors of the sending hosts and of the receiving ones.
+    /// Time that others take from the processors of the sending hosts and of the receiving ones.
     stolen: [Option<Stolen>; 2],
     /// The time.
     pub now_ns: u64,
