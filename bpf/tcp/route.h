@@ -110,7 +110,7 @@ static __always_inline void probe_at_once(struct kumi_tcp_memory *memory, struct
  * Slows down the first round trip after silence: the kernel lets the second clump leave half of a
  * clump's time early, since the first one was late (`tcp_update_skb_after_send`).
  */
-static __always_inline void take_back(struct sock *sk)
+static __always_inline void take_back_early_clump(struct sock *sk)
 {
 	__u32 pps = pace_of(sk), early_pps;
 
@@ -135,7 +135,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	memory->confirm_rtt_us = path->rtt_us ? path->rtt_us : rtt_min_us(tp);
 	hold(memory, sk, true);
 	probe_at_once(memory, sk);
-	take_back(sk);
+	take_back_early_clump(sk);
 	memory->paced++;
 	COUNT(paced);
 }

@@ -14,7 +14,7 @@ const FIRST: usize = 3;
 
 /// Returns the time below which nine of ten messages after the first ones stayed, in times of the
 /// ideal one.
-fn slow(path: Path, packets: u64, control: fn() -> Box<dyn Control>) -> f64 {
+fn ninth_decile(path: Path, packets: u64, control: fn() -> Box<dyn Control>) -> f64 {
     let ideal_ns = path.rtt_ns as f64 / 2.0 + packets as f64 * path.packet_ns();
     let mut times = Vec::new();
     for seed in 0..RUNS {
@@ -55,8 +55,8 @@ fn message_after_a_pause__hosts_stand_still_at_times__is_seldom_late() {
             late: 0.0,
             hold_acks_ns: 0,
         };
-        let time = slow(path, packets, || Box::new(Kumi::default()));
-        let time_of_cubic = slow(path, packets, || Box::new(Cubic::default()));
+        let time = ninth_decile(path, packets, || Box::new(Kumi::default()));
+        let time_of_cubic = ninth_decile(path, packets, || Box::new(Cubic::default()));
         assert!(time <= 1.3, "{time:.2} of the ideal time: {path:?}");
         assert!(
             time < time_of_cubic / 2.0,

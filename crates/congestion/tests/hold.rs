@@ -88,6 +88,13 @@ fn path(bits_ps: f64, rtt_ns: u64, buffer_packets: f64) -> Path {
     }
 }
 
+/// Runs until this many messages have arrived, to the millisecond.
+fn run_messages(world: &mut World, connection: usize, messages: usize) {
+    while world.took_ns(connection).len() < messages {
+        world.run(world.now_ns + 1_000_000);
+    }
+}
+
 /// Sends messages of some round trips after pauses of two seconds, and changes the path's rate
 /// before each one. Returns the time of each message, in times of the ideal one.
 fn send_over_changing(before: Path, rates_bps: &[f64], round_trips: f64) -> Vec<f64> {
@@ -159,11 +166,8 @@ fn probe__at_a_restart__leaves_for_one_round_trip() {
         pause_ns: 1_000_000_000,
     };
     let connection = world.add(Box::new(Kumi::default()), load);
-    let mut at_ns = 0;
-    while world.took_ns(connection).is_empty() {
-        at_ns += 1_000_000;
-        world.run(at_ns);
-    }
+    run_messages(&mut world, connection, 1);
+    let mut at_ns = world.now_ns;
     let rate_pps = (1e9 / path.packet_ns()) as u64;
     let mut probing_ms = 0;
     while world.took_ns(connection).len() < 2 {
@@ -314,11 +318,7 @@ fn restart__the_kernel_sends_the_second_clump_early__leaves_room_for_a_probe() {
         pause_ns: 1_000_000_000,
     };
     let connection = world.add(Box::new(Kumi::default()), load);
-    let mut at_ns = 0;
-    while world.took_ns(connection).len() < 4 {
-        at_ns += 1_000_000;
-        world.run(at_ns);
-    }
+    run_messages(&mut world, connection, 4);
     let before = world.repairs(connection);
     world.run(u64::MAX);
     assert_eq!(world.repairs(connection), before);

@@ -340,9 +340,13 @@ impl Kumi {
         self.window = (pipe + more.max(least)).max(WINDOW_MIN);
     }
 
+    /// Returns the rate at which acknowledgements clock the window out.
+    fn clocked_pps(&self, a: &Acknowledgement) -> u64 {
+        self.window * SECOND_US / a.srtt_us
+    }
+
     fn set(&mut self, a: &Acknowledgement) {
         let rate = self.path.rate().max(self.round.train_pps);
-        let clocked_pps = |window| window * SECOND_US / a.srtt_us;
         let is_full = u64::from(a.in_flight_before) > self.window / 2;
         match self.mode {
             Mode::Search => {
@@ -350,9 +354,9 @@ impl Kumi {
                     self.window += u64::from(a.acked);
                 }
                 self.pace_pps = match self.path.is_bounded {
-                    true => rate.min(2 * clocked_pps(self.window)),
+                    true => rate.min(2 * self.clocked_pps(a)),
                     false if is_full || !self.is_crowded => PPS_MAX,
-                    false => 2 * clocked_pps(self.window),
+                    false => 2 * self.clocked_pps(a),
                 };
                 if self.path.is_bounded && self.window >= packets_of(rate, a.rtt_min_us) {
                     if self.is_spaced() {
@@ -383,7 +387,7 @@ impl Kumi {
                     self.window = u64::from(self.cubic.window()).max(WINDOW_MIN);
                 }
                 // What fits the window leaves at the path's rate.
-                self.pace_pps = match clocked_pps(self.window) * 5 / 4 {
+                self.pace_pps = match self.clocked_pps(a) * 5 / 4 {
                     _ if is_at_once => PPS_MAX,
                     clocked_pps if is_full || !is_bounded => clocked_pps,
                     clocked_pps if self.path.is_limited() => rate.max(clocked_pps),

@@ -2,4 +2,5 @@
 
 pub mod path;
 pub mod sender;
+mod stolen;
 pub mod world;

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::path::{Bottleneck, PACKET_BYTES, Path};
 use super::sender::{Action, Sender};
+use super::stolen::Stolen;
 
 /// Longest delay of an acknowledgement: a tick of the kernel.
 const DELACK_NS: u64 = super::sender::TICK_NS;
@@ -51,28 +52,6 @@ struct Connection {
     /// Packets that arrived without a gap, and those behind a gap.
     arrived: u64,
     ahead: std::collections::BTreeSet<u64>,
-}
-
-/// Time that others take from the processor of a host, in slices at random times.
-#[derive(Debug, Clone, Copy)]
-struct Stolen {
-    share: f64,
-    slice_ns: u64,
-    begin_ns: u64,
-    end_ns: u64,
-}
-
-impl Stolen {
-    /// Returns the end of the slice that covers a time, if one does.
-    fn until(&mut self, now_ns: u64, random: &mut fastrand::Rng) -> Option<u64> {
-        while self.end_ns <= now_ns {
-            let length_ns = 2.0 * self.slice_ns as f64 * random.f64();
-            let between_ns = self.slice_ns as f64 * (1.0 - self.share) / self.share;
-            self.begin_ns = self.end_ns + (2.0 * between_ns * random.f64()) as u64;
-            self.end_ns = self.begin_ns + length_ns as u64 + 1;
-        }
-        (now_ns >= self.begin_ns).then_some(self.end_ns)
-    }
 }
 
 /// The connections of a bottleneck.
@@ -142,13 +121,7 @@ impl World {
     /// Takes this share of the hosts' processors, in slices of this mean length. Meanwhile, a host
     /// neither sends, nor receives, nor notices what arrives.
     pub fn steal(&mut self, share: f64, slice_ns: u64) {
-        let stolen = Stolen {
-            share,
-            slice_ns,
-            begin_ns: 0,
-            end_ns: 0,
-        };
-        self.stolen = [Some(stolen); 2];
+        self.stolen = [Some(Stolen::new(share, slice_ns)); 2];
     }
 
     fn at(&mut self, time_ns: u64, event: Event) {
