@@ -20,7 +20,7 @@
 
 #include "../crypto/siphash.h"
 #include "intf.h"
-#include "stream.h"
+#include "sack.h"
 
 #define MACS_BYTES 12
 /* skb->pkt_type of a frame that is for another host: PACKET_OTHERHOST of linux/if_packet.h. */
@@ -209,10 +209,11 @@ static __always_inline __u64 path_free_at(const struct kumi_path *path, const st
  * from what the peer received. So a rate that is wrong, and traffic of others, show in it.
  *
  * A link is better than another only if the frame arrives earlier by half of its own time. Among
- * equal ones it is that in turn after `first`. The link `lost_on` counts as behind.
+ * equal ones it is that in turn after `first`. The link `lost_on` counts as behind. `due_at_ns`
+ * receives the time of the arrival.
  */
 static __always_inline __u32 earliest(struct kumi_peer *peer, __u32 left, __u64 bytes, __u64 now, __u32 first,
-				      __u32 lost_on)
+				      __u32 lost_on, __u64 *due_at_ns)
 {
 	__u64 best_ns = ~0ULL;
 	__u32 best = KUMI_LINKS_MAX;
@@ -253,6 +254,7 @@ static __always_inline __u32 earliest(struct kumi_peer *peer, __u32 left, __u64 
 		if (!left)
 			break;
 	}
+	*due_at_ns = best_ns;
 	return best;
 }
 
@@ -305,7 +307,7 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_path *path;
 	struct kumi_way way;
 	struct part part;
-	__u64 now, bytes, free_at, turn, *uses;
+	__u64 now, bytes, free_at, turn, due_at_ns = 0, *uses;
 	__u32 number, usable, segments, at, is_alive, is_burst, zero = 0;
 
 	if (bpf_skb_load_bytes(skb, 0, &macs, MACS_BYTES))
@@ -334,7 +336,7 @@ int kumi_egress(struct __sk_buff *skb)
 	number = kept_link(peer, &part, usable, now);
 	if (number >= KUMI_LINKS_MAX)
 		number = earliest(peer, usable, bytes, now, is_burst ? turn : 0,
-				  part.stream ? lost_on(peer, &part) : KUMI_LINKS_MAX);
+				  part.stream ? lost_on(peer, &part) : KUMI_LINKS_MAX, &due_at_ns);
 	link = bpf_map_lookup_elem(&links, &number);
 	load = bpf_map_lookup_elem(&loads, &number);
 	if (number >= KUMI_LINKS_MAX || !link || !load)
@@ -361,7 +363,7 @@ int kumi_egress(struct __sk_buff *skb)
 	if (at >= KUMI_LINKS_MAX)
 		return TC_ACT_SHOT;
 	if (part.stream)
-		remember(&part, at, now);
+		remember(&part, at, now, due_at_ns);
 	way = peer->ways[at];
 	if (bpf_skb_store_bytes(skb, 0, &way, MACS_BYTES, 0))
 		return TC_ACT_SHOT;
@@ -452,9 +454,10 @@ int link_ingress(struct __sk_buff *skb)
 	struct kumi_sender *sender;
 	struct kumi_count *count;
 	struct kumi_device *own;
+	struct kumi_path *path;
 	struct kumi_way macs;
 	__u64 bytes, *uses;
-	__u32 zero = 0;
+	__u32 key, zero = 0;
 
 	if (skb->pkt_type == FOR_ANOTHER_HOST ||
 	    bpf_skb_load_bytes(skb, sizeof(from.bytes), from.bytes, sizeof(from.bytes)))
@@ -474,6 +477,10 @@ int link_ingress(struct __sk_buff *skb)
 	uses = bpf_map_lookup_elem(&frames, &sender->number);
 	if (uses)
 		__sync_fetch_and_add(uses, 1);
+	key = sender->number * KUMI_LINKS_MAX + sender->link;
+	path = bpf_map_lookup_elem(&paths, &key);
+	if (path)
+		hide_early_sack(skb, bpf_ktime_get_ns() - path->latency_ns);
 	__builtin_memcpy(macs.to, own->mac, sizeof(macs.to));
 	__builtin_memcpy(macs.from, sender->mac, sizeof(macs.from));
 	if (bpf_skb_store_bytes(skb, 0, &macs, MACS_BYTES, 0))

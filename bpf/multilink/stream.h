@@ -45,6 +45,8 @@
 /* Bytes of a stream that left together. */
 struct burst {
 	__u64 sent_at_ns;
+	/* Time at which the bytes should have arrived; 0 if that is not known. */
+	__u64 due_at_ns;
 	/* Sequence numbers of the first byte and of that after the last. */
 	__u32 first;
 	__u32 end;
@@ -164,17 +166,19 @@ static __always_inline struct part part_of(struct __sk_buff *skb, __u32 segments
 }
 
 /* Remembers the link of a part. Small messages in a row on one link are one burst. */
-static __always_inline void remember(const struct part *part, __u32 link, __u64 now)
+static __always_inline void remember(const struct part *part, __u32 link, __u64 now, __u64 due_at_ns)
 {
 	struct burst *burst = &part->stream->bursts[(part->stream->count - 1) & (BURSTS - 1)];
 
 	if (burst->link == link && burst->end == part->first && part->end - burst->first <= BURST_BYTES) {
 		burst->sent_at_ns = now;
+		burst->due_at_ns = due_at_ns;
 		burst->end = part->end;
 		return;
 	}
 	burst = &part->stream->bursts[part->stream->count++ & (BURSTS - 1)];
 	burst->sent_at_ns = now;
+	burst->due_at_ns = due_at_ns;
 	burst->first = part->first;
 	burst->end = part->end;
 	burst->link = link;

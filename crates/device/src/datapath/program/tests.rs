@@ -1,3 +1,5 @@
+mod sack;
+
 use super::super::intf::{QUESTION_TYPE, Question, Way};
 use super::*;
 use kumi_multilink::wire::QuestionKey;
