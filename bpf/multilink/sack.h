@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Selective acknowledgements (RFC 2018) that come too early. A burst on one link overtakes the burst
- * before it on another, and TCP takes what the peer does not acknowledge then for lost. The option
- * is hidden from TCP until the missing bytes are overdue on their own link. Acknowledgements that
- * are hidden do no harm: the next one has the same ranges, and more.
+ * Selective acknowledgements (RFC 2018) that come too early. A burst on one link overtakes the
+ * burst before it on another, and TCP takes the bytes that are missing then for lost. The option is
+ * hidden from TCP until they are lost on their own link, or overdue. A later acknowledgement has
+ * the same ranges, and more.
  */
 #ifndef KUMI_MULTILINK_SACK_H
 #define KUMI_MULTILINK_SACK_H
@@ -15,7 +15,7 @@
 #define IPV4_BYTES 20
 /* First byte of an IPv4 header without options. */
 #define IPV4_PLAIN 0x45
-/* First words of options as Linux lays them out: timestamps (RFC 7323), and up to four ranges. */
+/* First words of options as Linux lays them out: timestamps (RFC 7323), and up to 4 ranges. */
 #define OPTION_TIMESTAMPS 0x0101080a
 #define OPTION_SACK 0x01010500
 #define TIMESTAMPS_BYTES 12
@@ -55,7 +55,7 @@ static __always_inline int is_before(__u32 a, __u32 b)
 	return (__s32)(a - b) < 0;
 }
 
-/* Returns the offset of the TCP header of a frame whose options may be more than timestamps, or 0. */
+/* Returns the offset of the TCP header of a frame with more options than timestamps, or 0. */
 static __always_inline __u32 optional_transport(const struct __sk_buff *skb)
 {
 	const __u8 *data = (const __u8 *)(long)skb->data, *end = (const __u8 *)(long)skb->data_end;
@@ -126,7 +126,10 @@ static __always_inline const struct burst *burst_of_age(const struct stream *str
 	return &stream->bursts[(stream->count - age) & (BURSTS - 1)];
 }
 
-/* Returns all bits set if a number is negative, otherwise 0. Verifiers follow each way of a branch. */
+/*
+ * Returns all bits set if a number is negative, otherwise 0. With a branch, the verifier would
+ * follow both ways in each round of a loop.
+ */
 static __always_inline __u32 if_negative(__s32 number)
 {
 	__u32 mask = number >> 31;

@@ -62,7 +62,8 @@ fn acknowledgement(from: SocketAddr, to: SocketAddr, ranges: &[(u32, u32)]) -> V
     tcp.extend(to.port().to_be_bytes());
     tcp.extend(1_u32.to_be_bytes());
     tcp.extend(MISSING.to_be_bytes());
-    tcp.extend([((20 + options) / 4 << 4) as u8, 0x10, 1, 0, 0, 0, 0, 0]);
+    let words = (20 + options) / 4;
+    tcp.extend([(words << 4) as u8, 0x10, 1, 0, 0, 0, 0, 0]);
     tcp.extend([1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 9]);
     tcp.extend([1, 1, SHOWN, (2 + 8 * ranges.len()) as u8]);
     for (first, end) in ranges {
