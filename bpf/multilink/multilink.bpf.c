@@ -5,6 +5,7 @@
  *   kumi0 egress ─► destination in `peers`? ─► link of the earliest arrival ─► MACs of the way
  *                   and no long stream for the daemon?
  *   link ingress ─► source in `senders`?    ─► MACs of the devices ─► kumi0 ingress
+ *                   early selective acknowledgement? hidden from TCP
  *
  * Questions of a peer's daemon are answered here, so no answer waits for this side's daemon.
  *

@@ -24,8 +24,8 @@
 /* An experimental option (RFC 4727), which TCP skips. */
 #define OPTION_HIDDEN 253
 /*
- * Time, in ns, by which bytes may arrive later than estimated: a burst of the daemon's length
- * (crates/device/src/datapath/chunk.rs).
+ * Time, in ns, by which bytes may arrive later than estimated: the daemon corrects the estimate as
+ * often (ASK_NS in crates/device/src/datapath/questions.rs).
  */
 #define SLACK_NS 2000000ULL
 /* Later segments of a link after which missing ones are lost (RFC 5681, section 3.2). */
@@ -224,7 +224,8 @@ static __always_inline void hide_early_sack(struct __sk_buff *skb, __u64 now)
 	length = 2 + sack.count * RANGE_BYTES;
 	shown = bpf_htons(OPTION_SACK & 0xff00) | bpf_htons(length);
 	hidden = bpf_htons(OPTION_HIDDEN << 8) | bpf_htons(length);
-	if (!bpf_skb_store_bytes(skb, sack.option + 2, &hidden, sizeof(hidden), BPF_F_RECOMPUTE_CSUM))
+	/* Both changes together leave a sum of the whole frame, as some NICs give it, as it is. */
+	if (!bpf_skb_store_bytes(skb, sack.option + 2, &hidden, sizeof(hidden), 0))
 		bpf_l4_csum_replace(skb, sack.transport + 16, shown, hidden, sizeof(hidden));
 }
 
