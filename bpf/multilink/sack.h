@@ -24,8 +24,8 @@
 /* An experimental option (RFC 4727), which TCP skips. */
 #define OPTION_HIDDEN 253
 /*
- * Time, in ns, by which bytes may arrive later than estimated: the daemon corrects the estimate as
- * often (ASK_NS in crates/device/src/datapath/questions.rs).
+ * Time, in ns, by which bytes may arrive later than estimated. The daemon corrects the estimate
+ * every 2 ms (ASK_NS in crates/device/src/datapath/questions.rs).
  */
 #define SLACK_NS 2000000ULL
 /* Later segments of a link after which missing ones are lost (RFC 5681, section 3.2). */
@@ -55,7 +55,10 @@ static __always_inline int is_before(__u32 a, __u32 b)
 	return (__s32)(a - b) < 0;
 }
 
-/* Returns the offset of the TCP header of a frame with more options than timestamps, or 0. */
+/*
+ * Returns the offset of the TCP header of a frame with more options than timestamps, or 0. Every
+ * frame passes here, so it reads the frame directly, and not by the helpers of `transport_of`.
+ */
 static __always_inline __u32 optional_transport(const struct __sk_buff *skb)
 {
 	const __u8 *data = (const __u8 *)(long)skb->data, *end = (const __u8 *)(long)skb->data_end;
@@ -150,10 +153,10 @@ static __always_inline __u32 bytes_in(const struct burst *burst, const struct ra
 }
 
 /*
- * Returns whether missing bytes may still be on the way at `now`, less the time of the answer. They
- * are lost if three segments of `mss` bytes that followed them on the same link have arrived, as
- * TCP on a single path counts (RFC 5681), or if they are overdue. Another link must carry later
- * bytes, since only those bring a further acknowledgement.
+ * Returns whether missing bytes may still be in flight. `now` is the arrival of the acknowledgement
+ * less the latency of its path. The bytes are lost if three segments of `mss` bytes that followed
+ * them on the same link have arrived, as TCP on a single path counts (RFC 5681), or if they are
+ * overdue. Another link must carry later bytes: only those cause a further acknowledgement.
  */
 static __always_inline int is_early(const struct stream *stream, const struct sack *sack, __u32 mss,
 				    __u64 now)
@@ -199,7 +202,7 @@ static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const s
 	return bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 }
 
-/* Hides the selective acknowledgement of a frame if the missing bytes may be on the way. */
+/* Hides the selective acknowledgement of a frame if the missing bytes may be in flight. */
 static __always_inline void hide_early_sack(struct __sk_buff *skb, __u64 now)
 {
 	struct sack sack = {};
@@ -224,7 +227,7 @@ static __always_inline void hide_early_sack(struct __sk_buff *skb, __u64 now)
 	length = 2 + sack.count * RANGE_BYTES;
 	shown = bpf_htons(OPTION_SACK & 0xff00) | bpf_htons(length);
 	hidden = bpf_htons(OPTION_HIDDEN << 8) | bpf_htons(length);
-	/* Both changes together leave a sum of the whole frame, as some NICs give it, as it is. */
+	/* The two changes cancel out in a NIC's sum of the whole frame (CHECKSUM_COMPLETE). */
 	if (!bpf_skb_store_bytes(skb, sack.option + 2, &hidden, sizeof(hidden), 0))
 		bpf_l4_csum_replace(skb, sack.transport + 16, shown, hidden, sizeof(hidden));
 }

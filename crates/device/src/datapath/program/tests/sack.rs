@@ -1,7 +1,7 @@
 //! Selective acknowledgements of bytes that overtook others (`bpf/multilink/sack.h`).
 
 use super::*;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 /// First missing byte, and bytes of a burst. The numbers wrap within it.
@@ -17,11 +17,19 @@ const SHOWN: u8 = 5;
 /// Bursts of a stream in the order in which they were sent, each by its link.
 struct Sent<'a> {
     links: &'a [u32],
-    /// Arrival of each.
+    /// Estimated arrival of each.
     due_at_ns: u64,
 }
 
-impl Sent<'_> {
+impl<'a> Sent<'a> {
+    /// Bursts that are due in a minute.
+    fn over(links: &'a [u32]) -> Self {
+        Self {
+            links,
+            due_at_ns: super::super::super::kernel_ns() + 60_000_000_000,
+        }
+    }
+
     /// Returns the value of the map.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; 16];
@@ -70,24 +78,51 @@ fn acknowledgement(from: SocketAddr, to: SocketAddr, ranges: &[(u32, u32)]) -> V
         tcp.extend(first.to_be_bytes());
         tcp.extend(end.to_be_bytes());
     }
-    let length = 20 + tcp.len();
-    let mut ip = vec![0x45, 0, 0, length as u8, 0, 0, 0, 0, 64, 6, 0, 0];
-    ip.extend([127, 0, 0, 1, 127, 0, 0, 1]);
-    let check = !sum(&[&ip[12..], &[0, 6, 0, tcp.len() as u8], &tcp[..]].concat());
+    let length = tcp.len() as u8;
+    let (ethernet, ip) = match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ip = [0x45, 0, 0, 20 + length, 0, 0, 0, 0, 64, 6, 0, 0];
+            ([8, 0], [&ip[..], &from.octets(), &to.octets()].concat())
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let ip = [0x60, 0, 0, 0, 0, length, 6, 64];
+            let addresses = [from.octets(), to.octets()].concat();
+            ([0x86, 0xdd], [&ip[..], &addresses].concat())
+        }
+        _ => unreachable!("both ends have the same family"),
+    };
+    let check = !sum(&with_addresses(&ip, &tcp));
     tcp[16..18].copy_from_slice(&check.to_be_bytes());
-    [&OWN_ADDRESS[..], &ALIAS, &[8, 0], &ip, &tcp].concat()
+    [&OWN_ADDRESS[..], &ALIAS, &ethernet, &ip, &tcp].concat()
+}
+
+/// Returns what the checksum of TCP covers: the addresses, protocol and length, and the segment.
+fn with_addresses(ip: &[u8], tcp: &[u8]) -> Vec<u8> {
+    let addresses = if ip[0] >> 4 == 4 {
+        &ip[12..20]
+    } else {
+        &ip[8..40]
+    };
+    [addresses, &[0, 6, 0, tcp.len() as u8], tcp].concat()
 }
 
 /// Passes an acknowledgement of `ranges` to the program at a link, for a connection that sent these
 /// bursts. Returns the kind of its option afterwards.
 fn kind_after(sent: &Sent<'_>, ranges: &[(u32, u32)]) -> u8 {
+    let kinds = ["127.0.0.1:0", "[::1]:0"].map(|host| kind_at(host, sent, ranges));
+    assert_eq!(kinds[0], kinds[1], "IPv4 and IPv6 differ");
+    kinds[0]
+}
+
+/// The same at one local address.
+fn kind_at(host: &'static str, sent: &Sent<'_>, ranges: &[(u32, u32)]) -> u8 {
     let bytes = sent.to_bytes();
     let ranges = ranges.to_vec();
     // A thread of its own, since it leaves its network namespace.
     let kind = std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network namespace");
         ip("link set lo mtu 1500 up");
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(host).unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut program = program();
         let mut maps = program._object.maps();
@@ -99,26 +134,19 @@ fn kind_after(sent: &Sent<'_>, ranges: &[(u32, u32)]) -> u8 {
         let frame = acknowledgement(from, to, &ranges);
         let (verdict, frame) = run(&mut program, "link_ingress", &frame);
         assert_eq!(verdict, REDIRECTED);
-        let tcp = &frame[34..];
-        let pseudo = [&frame[26..34], &[0, 6, 0, tcp.len() as u8], tcp].concat();
-        assert_eq!(sum(&pseudo), 0xffff, "the checksum fits the frame");
+        let (ip, tcp) = frame[14..].split_at(if from.is_ipv4() { 20 } else { 40 });
+        let covered = with_addresses(ip, tcp);
+        assert_eq!(sum(&covered), 0xffff, "the checksum fits the frame");
         tcp[34]
     });
     kind.join().unwrap()
-}
-
-fn later() -> u64 {
-    super::super::super::kernel_ns() + 60_000_000_000
 }
 
 #[test]
 #[ignore = "needs root, bpf"]
 fn link_ingress__bytes_that_overtook_others__are_hidden_until_those_are_overdue() {
     let overtaken = [(place(1), place(1).wrapping_add(SEGMENT_BYTES))];
-    let mut sent = Sent {
-        links: &[0, 1, 0, 1],
-        due_at_ns: later(),
-    };
+    let mut sent = Sent::over(&[0, 1, 0, 1]);
     assert_eq!(kind_after(&sent, &overtaken), HIDDEN);
     sent.due_at_ns = 1;
     assert_eq!(kind_after(&sent, &overtaken), SHOWN);
@@ -127,10 +155,7 @@ fn link_ingress__bytes_that_overtook_others__are_hidden_until_those_are_overdue(
 #[test]
 #[ignore = "needs root, bpf"]
 fn link_ingress__bytes_lost_on_a_link_that_goes_on__are_shown_as_lost() {
-    let sent = Sent {
-        links: &[0, 1, 0, 1],
-        due_at_ns: later(),
-    };
+    let sent = Sent::over(&[0, 1, 0, 1]);
     let two = MISSING.wrapping_add(SEGMENT_BYTES);
     let few = [(two, two.wrapping_add(2 * SEGMENT_BYTES))];
     assert_eq!(kind_after(&sent, &few), HIDDEN);
@@ -143,20 +168,14 @@ fn link_ingress__bytes_lost_on_a_link_that_goes_on__are_shown_as_lost() {
 #[test]
 #[ignore = "needs root, bpf"]
 fn link_ingress__last_acknowledgement_of_a_message__is_shown() {
-    let sent = Sent {
-        links: &[0, 1],
-        due_at_ns: later(),
-    };
+    let sent = Sent::over(&[0, 1]);
     assert_eq!(kind_after(&sent, &[(place(1), place(2))]), SHOWN);
 }
 
 #[test]
 #[ignore = "needs root, bpf"]
 fn link_ingress__report_of_a_duplicate__is_shown() {
-    let sent = Sent {
-        links: &[0, 1, 0, 1],
-        due_at_ns: later(),
-    };
+    let sent = Sent::over(&[0, 1, 0, 1]);
     let overtaken = (place(1), place(1).wrapping_add(SEGMENT_BYTES));
     let before = (MISSING.wrapping_sub(SEGMENT_BYTES), MISSING);
     assert_eq!(kind_after(&sent, &[before, overtaken]), SHOWN);
