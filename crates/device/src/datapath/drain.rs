@@ -25,6 +25,11 @@
 //! that the answer takes. On a slow path, few bytes wait long: there a question that waits for
 //! [`WAITING_NS`] shows it. An interval in which fewer than [`RATE_BYTES`] arrive is no rate. It
 //! lasts longer, up to [`RATE_LONGEST_NS`], while each question waits for [`QUEUE_NS`].
+//!
+//! An interval is full if each of its answers finds bytes waiting. One that is not may show less
+//! than the path carries, so its rate counts only if it is higher than the present one, as with
+//! the samples that BBR calls limited by the application. Otherwise a path that is taken for slow
+//! gets less, shows less, and is taken for slower still.
 
 use super::intf::Answer;
 use super::trial::{QUEUE_NS, Trial};
@@ -44,7 +49,7 @@ const RATE_BYTES: u64 = 16_384;
 const RATE_LONGEST_NS: u64 = 33_000_000;
 /// Answers of the last 64 that must find bytes waiting, before the rates count.
 const WAITING_LEAST: u32 = 6;
-/// Rates after which a path may be tried: those of a stream, of 50 ms.
+/// Intervals after which a path may be tried: those of a stream, of 50 ms.
 const RATES_ENOUGH: usize = 12;
 /// Share of its link's rate from which a path needs no trial. Chosen by judgement: a full link
 /// shows its rate within a few percent, and the fast one of the log's unlike links showed 0.55.
@@ -79,8 +84,12 @@ pub struct Drain {
     interval: Option<(Answer, Answer)>,
     /// Each question of the present interval had to wait.
     is_queued: bool,
-    /// Rates of the last intervals, in bit/s.
+    /// Each answer of the present interval, and the one before it, found bytes waiting.
+    is_full: bool,
+    /// Rates of the last intervals that count, in bit/s.
     rates_bps: VecDeque<f64>,
+    /// Intervals of streams, counted or not.
+    streamed: usize,
     /// Last answers, as bits: 1 if bytes waited.
     answers: u64,
     /// Time at which enough had waited that the rates count.
@@ -156,11 +165,12 @@ impl Drain {
         let pause_ns = answer.answered_at_ns.wrapping_sub(last.answered_at_ns);
         // A peer that restarted counts from 0, on another clock.
         if answer.received_bytes < start.received_bytes || pause_ns > APART_NS {
-            self.begin_interval(answer);
+            self.begin_interval(answer, is_waiting);
             return;
         }
         self.interval = Some((start, answer));
         self.is_queued &= queue_ns > QUEUE_NS;
+        self.is_full &= is_waiting;
         if let Some(trial) = &mut self.trial {
             trial.note(answer, is_waiting, queue_ns);
         }
@@ -175,25 +185,32 @@ impl Drain {
         if arrived_bytes < RATE_BYTES && self.is_queued && span_ns < RATE_LONGEST_NS {
             return;
         }
-        self.begin_interval(answer);
+        let is_full = self.is_full;
+        self.begin_interval(answer, is_waiting);
         let rate_bps = arrived_bytes as f64 * 8e9 / span_ns as f64;
         self.latest = (rate_bps, now_ns);
         self.is_streaming = arrived_bytes >= RATE_BYTES;
-        if self.is_streaming {
+        if !self.is_streaming {
+            return;
+        }
+        self.streamed += 1;
+        let is_higher = self.shown_lately_bps().is_none_or(|shown| rate_bps > shown);
+        if is_full || is_higher {
             self.rates_bps.truncate(RATES - 1);
             self.rates_bps.push_front(rate_bps);
         }
     }
 
-    fn begin_interval(&mut self, answer: Answer) {
+    fn begin_interval(&mut self, answer: Answer, is_waiting: bool) {
         self.interval = Some((answer, answer));
         self.is_queued = true;
+        self.is_full = is_waiting;
     }
 
     /// Forgets the rates that the path showed.
     pub fn forget_rates(&mut self) {
         self.rates_bps.clear();
-        (self.answers, self.shown_at_ns) = (0, 0);
+        (self.answers, self.shown_at_ns, self.streamed) = (0, 0, 0);
         self.tried = None;
     }
 
@@ -201,7 +218,7 @@ impl Drain {
     pub fn is_doubtful(&self, link_bps: f64, now_ns: u64) -> bool {
         self.is_streaming
             && self.latest_bps(now_ns) > 0.0
-            && self.rates_bps.len() >= RATES_ENOUGH
+            && self.streamed >= RATES_ENOUGH
             && self.shown_lately_bps().unwrap_or(0.0) < link_bps * SHARE_ENOUGH
     }
 
@@ -271,7 +288,7 @@ impl Drain {
     /// Returns the rate that the path showed last, if it is not the first guess at a stream that
     /// starts.
     pub fn firm_bps(&self) -> Option<f64> {
-        let is_firm = self.rates_bps.len() >= RATE_POSITION * RATES_PER_POSITION;
+        let is_firm = self.streamed >= RATE_POSITION * RATES_PER_POSITION;
         self.measured_bps()
             .filter(|_| is_firm || self.tried.is_some())
     }
@@ -471,6 +488,26 @@ pub mod tests {
         feed_slowly(&mut drain, 0);
         assert!(!drain.is_known(400 * MS) && drain.rates_bps.is_empty());
         assert!(!drain.is_doubtful(1e10, 400 * MS));
+    }
+
+    #[test]
+    fn drain__path_that_gets_less_than_it_carries__is_not_taken_for_slower() {
+        // A path of 200 Mb/s is full, and then gets bursts of 48 KB every 8 ms: 48 Mb/s.
+        let mut fed = Fed::default();
+        fed.feed(200, 400, 100_000);
+        let before_bps = fed.drain.measured_bps().unwrap();
+        for _ in 0..100 {
+            fed.feed(96, 4, 30_000);
+            fed.feed(0, 4, 0);
+        }
+        assert_eq!(fed.drain.measured_bps(), Some(before_bps));
+        assert!(fed.drain.is_known(fed.now_ms * MS));
+        // It carries less only now.
+        fed.feed(150, 300, 30_000);
+        assert_eq!(fed.drain.measured_bps(), Some(150e6));
+        // Or more.
+        fed.feed(180, 16, 0);
+        assert_eq!(fed.drain.measured_bps(), Some(180e6));
     }
 
     #[test]
