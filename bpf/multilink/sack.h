@@ -156,7 +156,8 @@ static __always_inline __u32 bytes_in(const struct burst *burst, const struct ra
  * Returns whether missing bytes may still be in flight. `now` is the arrival of the acknowledgement
  * less the latency of its path. The bytes are lost if three segments of `mss` bytes that followed
  * them on the same link have arrived, as TCP on a single path counts (RFC 5681), or if they are
- * overdue. Another link must carry later bytes: only those cause a further acknowledgement.
+ * overdue. If no other link carries later bytes, no more acknowledgements follow, and any byte of
+ * the same link shows a loss. Without one, TCP's probe of the tail (RFC 8985, section 7) finds it.
  */
 static __always_inline int is_early(const struct stream *stream, const struct sack *sack, __u32 mss,
 				    __u64 now)
@@ -175,13 +176,13 @@ static __always_inline int is_early(const struct stream *stream, const struct sa
 			break;
 		}
 	}
-	if (!missing || now >= missing->due_at_ns + SLACK_NS || !(later & ~(1U << link)))
+	if (!missing || now >= missing->due_at_ns + SLACK_NS)
 		return 0;
 	for (__u32 newer = 1; newer <= BURSTS && newer <= age; newer++) {
 		burst = burst_of_age(stream, newer);
 		bytes += bytes_in(burst, &sack->newest) & ~if_negative(-(__s32)(burst->link ^ link));
 	}
-	return bytes < LOST_SEGMENTS * mss;
+	return bytes < (later & ~(1U << link) ? LOST_SEGMENTS * mss : 1);
 }
 
 /* Returns this host's socket of a frame that arrives, which is to be released; NULL for none. */

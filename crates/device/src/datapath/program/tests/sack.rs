@@ -167,9 +167,15 @@ fn link_ingress__bytes_lost_on_a_link_that_goes_on__are_shown_as_lost() {
 
 #[test]
 #[ignore = "needs root, bpf"]
-fn link_ingress__last_acknowledgement_of_a_message__is_shown() {
-    let sent = Sent::over(&[0, 1]);
-    assert_eq!(kind_after(&sent, &[(place(1), place(2))]), SHOWN);
+fn link_ingress__last_acknowledgement_of_a_message__is_hidden_unless_bytes_of_the_link_arrived() {
+    let over_two = Sent::over(&[0, 1]);
+    assert_eq!(kind_after(&over_two, &[(place(1), place(2))]), HIDDEN);
+    let over_one = Sent::over(&[0, 0]);
+    let next = [(place(1), place(1).wrapping_add(SEGMENT_BYTES))];
+    assert_eq!(kind_after(&over_one, &next), SHOWN);
+    let over_two = Sent::over(&[0, 1, 0]);
+    let last = [(place(2), place(3)), (place(1), place(2))];
+    assert_eq!(kind_after(&over_two, &last), SHOWN);
 }
 
 #[test]
