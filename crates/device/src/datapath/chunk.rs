@@ -24,8 +24,19 @@ pub struct Chunk {
     /// Most segments of a burst, as set; 0 before.
     segments: u32,
     changed_at_ns: u64,
-    /// The length follows measured rates.
-    is_measured: bool,
+    /// Source of the rate that it follows.
+    basis: Basis,
+}
+
+/// Source of the rate that the length of the bursts follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Basis {
+    /// The rate of a path that is a guess.
+    Guess,
+    /// Measured rates.
+    Measurement,
+    /// The daemon, which cuts bursts itself.
+    Daemon,
 }
 
 impl Chunk {
@@ -35,26 +46,22 @@ impl Chunk {
             segment_bits: f64::from(mtu + SEGMENT_BYTES) * 8.0,
             segments: 0,
             changed_at_ns: 0,
-            is_measured: false,
+            basis: Basis::Guess,
         }
     }
 
     /// Sets the length of the bursts of the device at the interface `index` by the rate of the
-    /// slowest path in bit/s; `is_measured` tells whether all rates are measured.
+    /// slowest path in bit/s. A new basis changes it at once.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn follow(
         &mut self,
         index: u32,
-        (rate_bps, is_measured): (f64, bool),
+        (rate_bps, basis): (f64, Basis),
         now_ns: u64,
     ) -> Result<(), DatapathError> {
-        // The first measurement changes it at once.
-        if std::mem::replace(&mut self.is_measured, is_measured) != is_measured {
-            self.changed_at_ns = 0;
-        }
-        let Some(segments) = self.next(rate_bps, now_ns) else {
+        let Some(segments) = self.next((rate_bps, basis), now_ns) else {
             return Ok(());
         };
         link::set_gso_max_segments(index, segments)
@@ -64,7 +71,10 @@ impl Chunk {
     }
 
     /// Returns the segments of a burst if they change.
-    fn next(&mut self, rate_bps: f64, now_ns: u64) -> Option<u32> {
+    fn next(&mut self, (rate_bps, basis): (f64, Basis), now_ns: u64) -> Option<u32> {
+        if std::mem::replace(&mut self.basis, basis) != basis {
+            self.changed_at_ns = 0;
+        }
         let wanted = (rate_bps * BURST_S / self.segment_bits) as u32;
         let wanted = wanted.clamp(*SEGMENTS.start(), *SEGMENTS.end());
         let is_late = self.changed_at_ns != 0 && now_ns < self.changed_at_ns + CHANGE_NS;
@@ -83,20 +93,34 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
+    /// Returns the basis of a rate that was measured.
+    fn measured(rate_bps: f64) -> (f64, Basis) {
+        (rate_bps, Basis::Measurement)
+    }
+
     #[test]
     fn chunk__slower_path__has_shorter_bursts() {
         let mut chunk = Chunk::new(1500);
-        assert_eq!(chunk.next(10e9, S), Some(44));
-        assert_eq!(chunk.next(0.95e9, 3 * S), None, "almost the same");
-        assert_eq!(chunk.next(100e6, 5 * S), Some(4));
-        assert_eq!(chunk.next(1e3, 7 * S), Some(2));
+        assert_eq!(chunk.next(measured(10e9), S), Some(44));
+        assert_eq!(chunk.next(measured(0.95e9), 3 * S), None, "almost the same");
+        assert_eq!(chunk.next(measured(100e6), 5 * S), Some(4));
+        assert_eq!(chunk.next(measured(1e3), 7 * S), Some(2));
     }
 
     #[test]
     fn chunk__rates_that_vary__change_it_once_a_second() {
         let mut chunk = Chunk::new(1500);
-        assert_eq!(chunk.next(10e9, S), Some(44));
-        assert_eq!(chunk.next(1e8, S + 1), None);
-        assert_eq!(chunk.next(1e8, 2 * S + 1), Some(4));
+        assert_eq!(chunk.next(measured(10e9), S), Some(44));
+        assert_eq!(chunk.next(measured(1e8), S + 1), None);
+        assert_eq!(chunk.next(measured(1e8), 2 * S + 1), Some(4));
+    }
+
+    #[test]
+    fn chunk__daemon_that_takes_the_long_streams__changes_it_at_once() {
+        let mut chunk = Chunk::new(1500);
+        assert_eq!(chunk.next((10e9, Basis::Guess), S), Some(44));
+        assert_eq!(chunk.next(measured(1e8), S + 1), Some(4));
+        assert_eq!(chunk.next((f64::INFINITY, Basis::Daemon), S + 2), Some(44));
+        assert_eq!(chunk.next((f64::INFINITY, Basis::Daemon), S + 3), None);
     }
 }

@@ -26,12 +26,13 @@
 //! [`WAITING_NS`] shows it. An interval in which fewer than [`RATE_BYTES`] arrive is no rate. It
 //! lasts longer, up to [`RATE_LONGEST_NS`], while each question waits for [`QUEUE_NS`].
 //!
-//! An interval is full if each of its answers finds bytes waiting. One that is not may show less
-//! than the path carries, so its rate counts only if it is higher than the present one, as with
-//! the samples that BBR calls limited by the application. Otherwise a path that is taken for slow
-//! gets less, shows less, and is taken for slower still.
+//! An interval is full if each of its answers finds bytes waiting. The path has at least the rate
+//! of the last full intervals, compared in the same way. Otherwise a path that is taken for slow
+//! gets less, shows less, and is taken for slower still. BBR keeps its rate alike where the
+//! application limits the sender.
 
 use super::intf::Answer;
+use super::least::Least;
 use super::trial::{QUEUE_NS, Trial};
 use std::collections::VecDeque;
 
@@ -49,11 +50,13 @@ const RATE_BYTES: u64 = 16_384;
 const RATE_LONGEST_NS: u64 = 33_000_000;
 /// Answers of the last 64 that must find bytes waiting, before the rates count.
 const WAITING_LEAST: u32 = 6;
-/// Intervals after which a path may be tried: those of a stream, of 50 ms.
+/// Rates after which a path may be tried: those of a stream, of 50 ms.
 const RATES_ENOUGH: usize = 12;
 /// Share of its link's rate from which a path needs no trial. Chosen by judgement: a full link
 /// shows its rate within a few percent, and the fast one of the log's unlike links showed 0.55.
 const SHARE_ENOUGH: f64 = 0.85;
+/// Share of the fastest path's rate below which a path rests, or is left to the daemon.
+pub const SHARE_SLOW: f64 = 0.2;
 /// Time for which the rate of a trial counts, in ns.
 const TRIED_NS: u64 = 40_000_000_000;
 /// Share of a trial's rate below which a path shows less. The rates vary by a tenth.
@@ -86,10 +89,10 @@ pub struct Drain {
     is_queued: bool,
     /// Each answer of the present interval, and the one before it, found bytes waiting.
     is_full: bool,
-    /// Rates of the last intervals that count, in bit/s.
+    /// Rates of the last intervals, in bit/s.
     rates_bps: VecDeque<f64>,
-    /// Intervals of streams, counted or not.
-    streamed: usize,
+    /// Rates of the last full intervals, in bit/s.
+    full_bps: VecDeque<f64>,
     /// Last answers, as bits: 1 if bytes waited.
     answers: u64,
     /// Time at which enough had waited that the rates count.
@@ -160,6 +163,9 @@ impl Drain {
     /// Measures the rate of the path. The question waited for `queue_ns` on its way.
     fn measure(&mut self, answer: Answer, is_waiting: bool, queue_ns: u64) {
         let now_ns = answer.arrived_at_ns;
+        if self.interval.is_none() {
+            self.begin_interval(answer, is_waiting);
+        }
         let (start, last) = self.interval.unwrap_or((answer, answer));
         let span_ns = answer.answered_at_ns.wrapping_sub(start.answered_at_ns);
         let pause_ns = answer.answered_at_ns.wrapping_sub(last.answered_at_ns);
@@ -193,11 +199,10 @@ impl Drain {
         if !self.is_streaming {
             return;
         }
-        self.streamed += 1;
-        let is_higher = self.shown_lately_bps().is_none_or(|shown| rate_bps > shown);
-        if is_full || is_higher {
-            self.rates_bps.truncate(RATES - 1);
-            self.rates_bps.push_front(rate_bps);
+        let full = is_full.then_some(&mut self.full_bps);
+        for rates_bps in std::iter::once(&mut self.rates_bps).chain(full) {
+            rates_bps.truncate(RATES - 1);
+            rates_bps.push_front(rate_bps);
         }
     }
 
@@ -210,7 +215,8 @@ impl Drain {
     /// Forgets the rates that the path showed.
     pub fn forget_rates(&mut self) {
         self.rates_bps.clear();
-        (self.answers, self.shown_at_ns, self.streamed) = (0, 0, 0);
+        self.full_bps.clear();
+        (self.answers, self.shown_at_ns) = (0, 0);
         self.tried = None;
     }
 
@@ -218,8 +224,15 @@ impl Drain {
     pub fn is_doubtful(&self, link_bps: f64, now_ns: u64) -> bool {
         self.is_streaming
             && self.latest_bps(now_ns) > 0.0
-            && self.streamed >= RATES_ENOUGH
+            && self.rates_bps.len() >= RATES_ENOUGH
             && self.shown_lately_bps().unwrap_or(0.0) < link_bps * SHARE_ENOUGH
+    }
+
+    /// Returns whether the path seems far slower than one of `fastest_bps`. It may then carry too
+    /// little to show a firm rate.
+    pub fn seems_slow(&self, fastest_bps: f64) -> bool {
+        let shown_bps = self.shown_lately_bps();
+        self.tried.is_none() && shown_bps.is_some_and(|rate| rate < fastest_bps * SHARE_SLOW)
     }
 
     /// Returns whether the path shows less than in its last trial.
@@ -276,19 +289,17 @@ impl Drain {
         rates.flatten().reduce(f64::max)
     }
 
-    /// Returns the rate that the path showed in the last intervals.
+    /// Returns the rate that the path showed in the last intervals, or in the last full ones.
     fn shown_lately_bps(&self) -> Option<f64> {
-        let mut rates_bps: Vec<f64> = self.rates_bps.iter().copied().collect();
-        rates_bps.sort_unstable_by(|one, other| other.total_cmp(one));
-        let position = (rates_bps.len() / RATES_PER_POSITION).min(RATE_POSITION);
-        let rate_bps = rates_bps.get(position).copied();
-        rate_bps.filter(|_| self.shown_at_ns > 0 && rates_bps.len() >= RATES_LEAST)
+        let rates = [&self.rates_bps, &self.full_bps].map(high_rate);
+        let rate_bps = rates.into_iter().flatten().reduce(f64::max);
+        rate_bps.filter(|_| self.shown_at_ns > 0)
     }
 
     /// Returns the rate that the path showed last, if it is not the first guess at a stream that
     /// starts.
     pub fn firm_bps(&self) -> Option<f64> {
-        let is_firm = self.streamed >= RATE_POSITION * RATES_PER_POSITION;
+        let is_firm = self.rates_bps.len() >= RATE_POSITION * RATES_PER_POSITION;
         self.measured_bps()
             .filter(|_| is_firm || self.tried.is_some())
     }
@@ -313,40 +324,13 @@ impl Drain {
     }
 }
 
-/// Shortest time of the last one to two `WINDOW_NS`.
-#[derive(Debug)]
-struct Least<const WINDOW_NS: u64> {
-    since_ns: u64,
-    before_ns: i64,
-    present_ns: i64,
-}
-
-impl<const WINDOW_NS: u64> Default for Least<WINDOW_NS> {
-    fn default() -> Self {
-        Self {
-            since_ns: 0,
-            before_ns: i64::MAX,
-            present_ns: i64::MAX,
-        }
-    }
-}
-
-impl<const WINDOW_NS: u64> Least<WINDOW_NS> {
-    /// Records a time. Returns by how much it exceeds the shortest.
-    fn note(&mut self, time_ns: i64, now_ns: u64) -> u64 {
-        if now_ns >= self.since_ns + WINDOW_NS {
-            self.since_ns = now_ns;
-            self.before_ns = std::mem::replace(&mut self.present_ns, time_ns);
-        }
-        self.present_ns = self.present_ns.min(time_ns);
-        let excess_ns = time_ns.wrapping_sub(self.least_ns());
-        excess_ns.max(0).unsigned_abs()
-    }
-
-    /// Returns the shortest time.
-    fn least_ns(&self) -> i64 {
-        self.present_ns.min(self.before_ns)
-    }
+/// Returns the rate that counts among those of intervals, unless they are too few.
+fn high_rate(rates_bps: &VecDeque<f64>) -> Option<f64> {
+    let mut sorted_bps: Vec<f64> = rates_bps.iter().copied().collect();
+    sorted_bps.sort_unstable_by(|one, other| other.total_cmp(one));
+    let position = (sorted_bps.len() / RATES_PER_POSITION).min(RATE_POSITION);
+    let rate_bps = sorted_bps.get(position).copied();
+    rate_bps.filter(|_| sorted_bps.len() >= RATES_LEAST)
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! A peer as the programs know it: its ways, the links that rest, and who has its long streams.
 
 use super::bulk::Carrier;
-use super::drain::Drain;
+use super::drain::{Drain, SHARE_SLOW};
 use super::intf::{Answer, Path, Peer, Way};
 use super::lost::Losses;
 use super::trials::Trials;
 use kumi_multilink::endpoint::direct::{self, DirectPeer};
 use kumi_multilink::wire::LINKS_MAX;
 
-/// Share of the fastest path's rate below which a path rests, and time of a rest in ns.
-const SHARE_LEAST: f64 = 0.2;
+/// Time of a rest, in ns.
 const REST_NS: u64 = 10_000_000_000;
 
 /// Questions on a path. Times are in the programs' ns.
@@ -156,7 +155,7 @@ impl Known {
             .iter()
             .fold(0.0, |most, (_, rate)| f64::max(most, *rate));
         for (link, rate_bps) in rates {
-            if rate_bps < fastest_bps * SHARE_LEAST {
+            if rate_bps < fastest_bps * SHARE_SLOW {
                 self.rest_until_ns[usize::from(link)] = now_ns + REST_NS;
                 self.drains[usize::from(link)].forget_rates();
             }

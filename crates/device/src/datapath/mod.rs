@@ -11,6 +11,7 @@ mod drain;
 mod error;
 mod intf;
 mod known;
+mod least;
 mod lost;
 mod program;
 mod questions;
@@ -20,7 +21,7 @@ mod trials;
 pub use error::DatapathError;
 
 use crate::tap::random_u64;
-use chunk::Chunk;
+use chunk::{Basis, Chunk};
 use intf::{Count, Device, Link, PEERS_MAX, Peer, Sender};
 use known::Known;
 use kumi_multilink::endpoint::direct::{Alias, DirectPeer};
@@ -444,16 +445,23 @@ impl Datapath {
             _ => 0,
         };
         let has_daemons = self.peers.values().any(Known::daemon_has_bulk);
-        let daemons = has_daemons.then_some((f64::INFINITY, true));
+        let daemons = has_daemons.then_some((f64::INFINITY, Basis::Daemon));
         let kernel_now_ns = kernel_ns();
         let rates = self.peers.values().flat_map(|peer| {
             let used = (0..LINKS_MAX as u8).filter(move |link| links(peer) >> link & 1 == 1);
             used.map(move |link| {
                 let drain = &peer.drains[usize::from(link)];
-                drain.least_bps(link_bps(core, link), kernel_now_ns)
+                let (rate_bps, is_measured) = drain.least_bps(link_bps(core, link), kernel_now_ns);
+                let basis = if is_measured {
+                    Basis::Measurement
+                } else {
+                    Basis::Guess
+                };
+                (rate_bps, basis)
             })
         });
-        let least = |one: (f64, bool), other: (f64, bool)| (one.0.min(other.0), one.1 && other.1);
+        let least =
+            |one: (f64, Basis), other: (f64, Basis)| (one.0.min(other.0), one.1.min(other.1));
         if let Some(rate) = rates.chain(daemons).reduce(least) {
             let outcome = self.chunk.follow(self.index, rate, now_ns);
             self.note_failure(outcome);

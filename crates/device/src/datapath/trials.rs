@@ -5,6 +5,10 @@
 //! be full, and bursts on their way look like bytes that wait. On 1000 and 500 Mb/s both links
 //! showed 550, and shared the stream evenly from then on (`docs/perf-log.md`, 2026-11-28). On one
 //! path alone nothing overtakes, so the stream fills it.
+//!
+//! A path far slower than another carries too little to show a firm rate. On 1000 and 100 Mb/s a
+//! stream had 0.75 of the fast link for up to 2.8 s, in bursts as short as the slow one wants. So a
+//! path that seems so slow is tried at once.
 
 use super::drain::Drain;
 use kumi_multilink::wire::LINKS_MAX;
@@ -129,11 +133,14 @@ impl Trials {
         if links.len() < 2 || self.taken_ns >= AT_ONCE_NS {
             return;
         }
+        let firm = links.iter().filter_map(|(_, drain)| drain.firm_bps());
+        let fastest_bps = firm.fold(0.0, f64::max);
         let due = links.iter_mut().find(|(link, drain)| {
             let shows_less = drain.shows_less_than_tried();
             let last = self.last[usize::from(*link)];
             last.is_none_or(|last| last.is_old(shows_less, now_ns))
-                && drain.is_doubtful(claim_bps(*link), kernel_now_ns)
+                && (drain.is_doubtful(claim_bps(*link), kernel_now_ns)
+                    || drain.seems_slow(fastest_bps))
         });
         if let Some((link, drain)) = due {
             drain.begin_trial(kernel_now_ns);
@@ -322,6 +329,23 @@ mod tests {
             begin(&mut fed(940, 30), &mut fed(940, 30), CLAIM_BPS, 2),
             None
         );
+    }
+
+    #[test]
+    fn trials__link_that_seems_far_slower__is_tried_though_it_carries_little() {
+        let begin = |slow_mbps| {
+            let (mut fast, mut slow) = (Fed::default(), Fed::default());
+            fast.feed(940, 200, 40_000);
+            // Only at the start of the stream.
+            slow.feed(slow_mbps, 24, 40_000);
+            slow.feed(0, 176, 0);
+            let mut trials = Trials::default();
+            let mut links = [(0, &mut fast.drain), (1, &mut slow.drain)];
+            trials.follow(&mut links, |_| 1e9, (200 * MS, 200 * MS));
+            trials.link()
+        };
+        assert_eq!(begin(95), Some(1));
+        assert_eq!(begin(300), None, "its bursts delay the others' little");
     }
 
     #[test]
