@@ -56,7 +56,7 @@ pub fn run_case(
             "{} · {variant} · {}/{}",
             case.name,
             repetition + 1,
-            plan.repetitions
+            plan.repetitions_of(case, pace.quick)
         );
         if pace.progress {
             errln!("  {run_name}");

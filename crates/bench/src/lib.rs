@@ -241,14 +241,15 @@ fn measure(
     }
     let mut measurements = Measurements::default();
     let mut manifest = None;
-    let repetitions = if pace.quick { 1 } else { plan.repetitions };
     for topology in plan.topologies(pace.quick) {
         let mut hosts = open(place, topology)?;
         if manifest.is_none() {
             manifest = Some(manifest::Manifest::collect(&*hosts, plan.seed, pace.quick)?);
         }
-        for repetition in 0..repetitions {
-            for case in plan.cases_on(topology, pace.quick) {
+        let cases: Vec<_> = plan.cases_on(topology, pace.quick).collect();
+        let runs = |case| plan.repetitions_of(case, pace.quick);
+        for repetition in 0..cases.iter().map(|case| runs(case)).max().unwrap_or(0) {
+            for case in cases.iter().filter(|case| repetition < runs(case)) {
                 interleave::run_case(&mut *hosts, plan, case, repetition, pace, &mut measurements);
                 interrupt::check()?;
             }

@@ -79,6 +79,13 @@ fn default_repetitions() -> u32 {
     3
 }
 
+fn check_repetitions(repetitions: u32) -> Result<(), String> {
+    match repetitions {
+        0 => Err("invalid repetitions = 0: expected at least 1".into()),
+        _ => Ok(()),
+    }
+}
+
 fn default_kept_awake() -> bool {
     true
 }
@@ -99,6 +106,9 @@ pub struct Case {
     /// Variants of this case, instead of the plan's.
     #[serde(default)]
     pub variants: Vec<Variant>,
+    /// Runs of each variant in this case, instead of the plan's number.
+    #[serde(default)]
+    pub repetitions: Option<u32>,
     /// Workload that the hosts run.
     pub workload: Workload,
     /// Changes of the network, in order of time.
@@ -159,6 +169,14 @@ impl Plan {
             .filter(move |case| self.topology_of(case) == topology && !(quick && case.slow))
     }
 
+    /// Returns the runs of each variant in a case.
+    pub fn repetitions_of(&self, case: &Case, quick: bool) -> u32 {
+        match quick {
+            true => 1,
+            false => case.repetitions.unwrap_or(self.repetitions),
+        }
+    }
+
     fn topology_of<'a>(&'a self, case: &'a Case) -> &'a str {
         case.topology
             .as_deref()
@@ -170,9 +188,7 @@ impl Plan {
         if self.cases.is_empty() && !self.fidelity {
             return Err("no [[case]]: expected at least one, or `fidelity = true`".into());
         }
-        if self.repetitions == 0 {
-            return Err("invalid repetitions = 0: expected at least 1".into());
-        }
+        check_repetitions(self.repetitions)?;
         let mut names = BTreeSet::new();
         for case in &self.cases {
             if !names.insert(case.name.as_str()) {
@@ -195,6 +211,7 @@ impl Plan {
     }
 
     fn check_case(&self, case: &Case) -> Result<(), String> {
+        check_repetitions(case.repetitions.unwrap_or(self.repetitions))?;
         if self.variants_of(case).is_empty() {
             let known = Variant::ALL.map(Variant::name).join(", ");
             return Err(format!(
@@ -266,6 +283,14 @@ mod tests {
         assert_eq!(plan.targets[0].statistic, Statistic::Bound);
     }
 
+    #[test]
+    fn repetitions__case_with_its_own__has_them_instead_of_the_plans() {
+        let text = PLAN.replacen("[[case]]", "[[case]]\nrepetitions = 9", 1);
+        let plan = Plan::parse("p.toml", &text).expect("is sound");
+        assert_eq!(plan.repetitions_of(&plan.cases[0], false), 9);
+        assert_eq!(plan.repetitions_of(&plan.cases[0], true), 1);
+    }
+
     /// Known variants, as messages list them.
     const VARIANTS: &str = "known variants: single, rr, rr-tuned, mptcp, ri2n, kumi, kumi-plain, \
         kumi-kernel, kumi-one-link, kumi-busy-poll, cubic, cubic-idle0, cubic-rto5, bbr, kumi-tcp, \
@@ -304,6 +329,11 @@ mod tests {
                 SHOWS,
                 format!("{SHOWS}\nrepetitions = 0"),
                 "invalid repetitions = 0: expected at least 1".to_owned(),
+            ),
+            (
+                WORKLOAD,
+                format!("{WORKLOAD}\nrepetitions = 0"),
+                "case `tcp`: invalid repetitions = 0: expected at least 1".to_owned(),
             ),
             (
                 "[[target]]",
