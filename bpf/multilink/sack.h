@@ -2,8 +2,8 @@
 /*
  * Selective acknowledgements (RFC 2018) that come too early. A burst on one link overtakes the
  * burst before it on another, and TCP takes the bytes that are missing then for lost. The option is
- * hidden from TCP until they are lost on their own link, or overdue. A later acknowledgement has
- * the same ranges, and more.
+ * hidden from TCP until they are lost on their own link, or overdue. A later acknowledgement, if
+ * one follows, has the same ranges, and more.
  */
 #ifndef KUMI_MULTILINK_SACK_H
 #define KUMI_MULTILINK_SACK_H
@@ -156,8 +156,9 @@ static __always_inline __u32 bytes_in(const struct burst *burst, const struct ra
  * Returns whether missing bytes may still be in flight. `now` is the arrival of the acknowledgement
  * less the latency of its path. The bytes are lost if three segments of `mss` bytes that followed
  * them on the same link have arrived, as TCP on a single path counts (RFC 5681), or if they are
- * overdue. If no other link carries later bytes, no more acknowledgements follow, and any byte of
- * the same link shows a loss. Without one, TCP's probe of the tail (RFC 8985, section 7) finds it.
+ * overdue. If no other link carries later bytes, only bytes of the same link can cause another
+ * acknowledgement, and one byte of them that arrived shows a loss. If none did, TCP's tail loss
+ * probe (RFC 8985, section 7) or its timeout repairs the loss.
  */
 static __always_inline int is_early(const struct stream *stream, const struct sack *sack, __u32 mss,
 				    __u64 now)

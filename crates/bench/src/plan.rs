@@ -211,7 +211,7 @@ impl Plan {
     }
 
     fn check_case(&self, case: &Case) -> Result<(), String> {
-        check_repetitions(case.repetitions.unwrap_or(self.repetitions))?;
+        check_repetitions(case.repetitions.unwrap_or(1))?;
         if self.variants_of(case).is_empty() {
             let known = Variant::ALL.map(Variant::name).join(", ");
             return Err(format!(

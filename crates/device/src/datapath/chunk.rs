@@ -24,18 +24,18 @@ pub struct Chunk {
     /// Most segments of a burst, as set; 0 before.
     segments: u32,
     changed_at_ns: u64,
-    /// Source of the rate that it follows.
+    /// Basis of the present length.
     basis: Basis,
 }
 
-/// Source of the rate that the length of the bursts follows.
+/// Basis of the length of the bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Basis {
-    /// The rate of a path that is a guess.
+    /// The rate of at least one path is a guess.
     Guess,
-    /// Measured rates.
+    /// All rates are measured.
     Measurement,
-    /// The daemon, which cuts bursts itself.
+    /// No rate: the daemon carries all long streams, and cuts bursts itself.
     Daemon,
 }
 

@@ -26,10 +26,10 @@
 //! [`WAITING_NS`] shows it. An interval in which fewer than [`RATE_BYTES`] arrive is no rate. It
 //! lasts longer, up to [`RATE_LONGEST_NS`], while each question waits for [`QUEUE_NS`].
 //!
-//! An interval is full if each of its answers finds bytes waiting. The path has at least the rate
-//! of the last full intervals, compared in the same way. Otherwise a path that is taken for slow
-//! gets less, shows less, and is taken for slower still. BBR keeps its rate alike where the
-//! application limits the sender.
+//! An interval is full if each of its answers finds bytes waiting. The path has at least the third
+//! highest rate of the last 64 full intervals, once there are 16. Without this bound, a path whose
+//! rate is estimated too low gets less, shows less, and its estimate falls further. BBR likewise
+//! keeps its estimate while the application limits the sender.
 
 use super::intf::Answer;
 use super::least::Least;
@@ -87,7 +87,7 @@ pub struct Drain {
     interval: Option<(Answer, Answer)>,
     /// Each question of the present interval had to wait.
     is_queued: bool,
-    /// Each answer of the present interval, and the one before it, found bytes waiting.
+    /// Each answer of the present interval, and the one that began it, found bytes waiting.
     is_full: bool,
     /// Rates of the last intervals, in bit/s.
     rates_bps: VecDeque<f64>,
@@ -222,10 +222,14 @@ impl Drain {
 
     /// Returns whether the path carries a stream, and shows less than its link should have.
     pub fn is_doubtful(&self, link_bps: f64, now_ns: u64) -> bool {
-        self.is_streaming
-            && self.latest_bps(now_ns) > 0.0
+        self.carries_stream(now_ns)
             && self.rates_bps.len() >= RATES_ENOUGH
             && self.shown_lately_bps().unwrap_or(0.0) < link_bps * SHARE_ENOUGH
+    }
+
+    /// Returns whether bytes of a stream arrived on the path lately.
+    pub fn carries_stream(&self, now_ns: u64) -> bool {
+        self.is_streaming && self.latest_bps(now_ns) > 0.0
     }
 
     /// Returns whether the path seems far slower than one of `fastest_bps`. It may then carry too
@@ -291,8 +295,10 @@ impl Drain {
 
     /// Returns the rate that the path showed in the last intervals, or in the last full ones.
     fn shown_lately_bps(&self) -> Option<f64> {
-        let rates = [&self.rates_bps, &self.full_bps].map(high_rate);
-        let rate_bps = rates.into_iter().flatten().reduce(f64::max);
+        let is_enough = self.full_bps.len() >= RATE_POSITION * RATES_PER_POSITION;
+        let full_bps = high_rate(&self.full_bps).filter(|_| is_enough);
+        let rates = [high_rate(&self.rates_bps), full_bps].into_iter();
+        let rate_bps = rates.flatten().reduce(f64::max);
         rate_bps.filter(|_| self.shown_at_ns > 0)
     }
 
