@@ -13,7 +13,7 @@ const SHARE_LEAST: f64 = 0.6;
 const SHARE_BACK: f64 = 0.75;
 /// Least share of the fastest path's rate at which the daemon gains from a path, and below which it
 /// gives one up. On 1000 + 100 Mb/s a stream had 1.06 of the fast link through the daemon, and on
-/// 1000 + 50 it had 0.88 to 0.96 (`docs/perf-log.md`, 2026-11-30). Both shares are between these.
+/// 1000 + 50 it had 0.93 to 0.97 (`docs/perf-log.md`, 2026-11-30). Both shares are between these.
 const SHARE_WORTH: f64 = 0.07;
 const SHARE_WORTH_BACK: f64 = 0.06;
 /// Rate of all paths together up to which the daemon carries long streams, in bit/s. Without a seal

@@ -55,7 +55,8 @@ const RATES_ENOUGH: usize = 12;
 /// Share of its link's rate from which a path needs no trial. Chosen by judgement: a full link
 /// shows its rate within a few percent, and the fast one of the log's unlike links showed 0.55.
 const SHARE_ENOUGH: f64 = 0.85;
-/// Share of the fastest path's rate below which a path rests, or is left to the daemon.
+/// Share of the fastest path's rate below which a path rests, and one that seems so slow is tried
+/// at once. Chosen by judgement.
 pub const SHARE_SLOW: f64 = 0.2;
 /// Time for which the rate of a trial counts, in ns.
 const TRIED_NS: u64 = 40_000_000_000;
