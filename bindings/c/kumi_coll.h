@@ -92,6 +92,14 @@ struct kumi_coll_equal {
     const uint64_t *in_bytes;
 };
 
+/* The part of the network that each connection of an all-to-all may use. */
+struct kumi_coll_fair_share {
+    /* Payload rate at which blocks of one length all end together. */
+    double bytes_per_s;
+    /* Payload that each connection may send at once, so that those of all fit the shallowest port. */
+    uint64_t burst_bytes;
+};
+
 struct kumi_coll_step {
     /* enum kumi_coll_action */
     int32_t action;
@@ -113,6 +121,7 @@ struct kumi_coll_step {
 KUMI_COLL_ASSERT(sizeof(struct kumi_coll_request) == 32);
 KUMI_COLL_ASSERT(sizeof(struct kumi_coll_equal) == 32);
 KUMI_COLL_ASSERT(sizeof(struct kumi_coll_step) == 32);
+KUMI_COLL_ASSERT(sizeof(struct kumi_coll_fair_share) == 16);
 #undef KUMI_COLL_ASSERT
 #endif
 
@@ -147,6 +156,12 @@ int kumi_coll_ranks_is_single_switch(const struct kumi_coll_ranks *ranks);
  * Returns whether the ranks are on several sites, so far apart that hops matter more than messages.
  */
 int kumi_coll_ranks_is_multi_site(const struct kumi_coll_ranks *ranks);
+
+/*
+ * Finds the fair share of a connection in an all-to-all of all ranks. Returns 0, or -1 for a single
+ * rank.
+ */
+int kumi_coll_ranks_fair_share(const struct kumi_coll_ranks *ranks, struct kumi_coll_fair_share *share);
 
 /* Frees the network. No work of its ranks may exist. */
 void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);

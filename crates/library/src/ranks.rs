@@ -4,6 +4,7 @@ use crate::equal_blocks::{EqualBlocks, Order};
 use crate::flow_log::FlowLog;
 use crate::rank_plan::RankPlan;
 use crate::request::{Request, WorkError};
+use kumi_coll::FairShare;
 use kumi_topo::{Delay, FileError, Network, Paths, Rate, nearest};
 use std::collections::HashMap;
 use std::path::Path;
@@ -181,6 +182,12 @@ impl Ranks {
             links.filter(|link| paths.limited(*link).is_none()).count()
         };
         peers.into_iter().all(|rank| links(rank) <= 2)
+    }
+
+    /// Returns the fair share of a connection in an all-to-all of all ranks; `None` for a single
+    /// rank.
+    pub fn fair_share(&self) -> Option<FairShare> {
+        FairShare::new(&self.network)
     }
 
     /// Returns the flow log for `kumi topo learn`, if there is one.

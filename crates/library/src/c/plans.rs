@@ -25,6 +25,16 @@ pub struct CStep {
 
 const _: () = assert!(size_of::<CStep>() == 32);
 
+/// C layout of `struct kumi_coll_fair_share`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CFairShare {
+    bytes_per_s: f64,
+    burst_bytes: u64,
+}
+
+const _: () = assert!(size_of::<CFairShare>() == 16);
+
 /// C layout of `struct kumi_coll_request`: a request.
 #[repr(C)]
 #[derive(Debug)]
@@ -155,6 +165,26 @@ pub unsafe extern "C" fn kumi_coll_ranks_is_single_switch(ranks: *const Ranks) -
 pub unsafe extern "C" fn kumi_coll_ranks_is_multi_site(ranks: *const Ranks) -> c_int {
     // SAFETY: the caller guarantees it.
     c_int::from(unsafe { &*ranks }.is_multi_site())
+}
+
+/// # Safety
+/// `ranks` comes from `kumi_coll_ranks_new`; `share` has room for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_ranks_fair_share(
+    ranks: *const Ranks,
+    share: *mut CFairShare,
+) -> c_int {
+    // SAFETY: the caller guarantees it.
+    let Some(found) = unsafe { &*ranks }.fair_share() else {
+        return -1;
+    };
+    let found = CFairShare {
+        bytes_per_s: found.bytes_per_s,
+        burst_bytes: found.burst_bytes,
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { share.write(found) };
+    0
 }
 
 /// # Safety
