@@ -28,9 +28,14 @@ KUMI_HIDDEN uint32_t kumi_page_index(struct kumi_phase_page *page, const char *n
 /* Returns whether the program has an open scope. If so, writes the scope's phase to `*phase`. */
 KUMI_HIDDEN bool kumi_page_scope(struct kumi_phase_page *page, uint32_t *phase);
 
-/* Switches the phase. The store is relaxed, because the kernel reads nothing that goes with it. */
+/*
+ * Switches the phase. The stores are relaxed, because the kernel reads each alone. Threads may lose a
+ * count of each other, which only joins two calls into one.
+ */
 static inline void kumi_page_switch(struct kumi_phase_page *page, uint32_t phase)
 {
+    uint32_t switches = __atomic_load_n(&page->switches, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->switches, switches + 1, __ATOMIC_RELAXED);
     __atomic_store_n(&page->phase, phase, __ATOMIC_RELAXED);
 }
 

@@ -4,8 +4,8 @@
  * that differ.
  *
  * All terms are equal if and only if the bitwise AND of all terms is the complement of the bitwise
- * AND of their complements. The bit of short bursts is left out: the AND of all terms has it if all
- * ranks have it.
+ * AND of their complements. The bits that may differ are left out: the AND of all terms has one if
+ * all ranks have it.
  */
 
 #define _GNU_SOURCE
@@ -132,15 +132,17 @@ bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size
         ((unsigned char *)&mine.complement)[i] = (unsigned char)~bytes[i];
     uint64_t request[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)] = {0};
     if (abi->Iallreduce(&mine, &all, (int)sizeof(mine), abi->byte, abi->bit_and, abi->world, request) != 0 ||
-        wait_for(abi, request, host, rank) != 0)
+        wait_for(abi, request, host, rank) != 0) {
+        own->plans &= ~(uint64_t)KUMI_MAY_DIFFER;
         return false;
-    uint64_t short_bursts = all.terms.plans & KUMI_SHORT_BURSTS;
-    all.terms.plans &= ~(uint64_t)KUMI_SHORT_BURSTS;
-    all.complement.plans |= KUMI_SHORT_BURSTS;
+    }
+    uint64_t had_by_all = all.terms.plans & KUMI_MAY_DIFFER;
+    all.terms.plans &= ~(uint64_t)KUMI_MAY_DIFFER;
+    all.complement.plans |= KUMI_MAY_DIFFER;
     bool is_equal = true;
     for (size_t i = 0; i < sizeof(*own); i++)
         is_equal &= ((unsigned char *)&all.terms)[i] == (unsigned char)~((unsigned char *)&all.complement)[i];
-    own->plans = (own->plans & ~(uint64_t)KUMI_SHORT_BURSTS) | short_bursts;
+    own->plans = (own->plans & ~(uint64_t)KUMI_MAY_DIFFER) | had_by_all;
     if (is_equal)
         return true;
     struct card card = {.terms = *own}, *cards = calloc((size_t)size, sizeof(*cards));

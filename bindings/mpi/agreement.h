@@ -17,9 +17,15 @@ enum {
     KUMI_PLANS = 1,
     /* Connections of its host send short bursts (ADR 045). This bit may differ. */
     KUMI_SHORT_BURSTS = 2,
+    /* It can compute its fair share in an all-to-all (ADR 048). This bit may differ. */
+    KUMI_FAIR_SHARE = 4,
+    KUMI_MAY_DIFFER = KUMI_SHORT_BURSTS | KUMI_FAIR_SHARE,
 };
 
-/* Inputs of planning that must be equal on all ranks. All zero on a rank that does not plan. */
+/*
+ * Inputs of planning that must be equal on all ranks. All zero on a rank that does not plan, but for
+ * the bits that may differ.
+ */
 struct kumi_terms {
     uint64_t plans;
     /*
@@ -31,7 +37,7 @@ struct kumi_terms {
 
 /*
  * Compares the terms of all ranks in MPI_COMM_WORLD. Every rank of the job must call it. Returns
- * whether all terms are equal. KUMI_SHORT_BURSTS remains in `own` if all ranks have it. If the
+ * whether all terms are equal. A bit of KUMI_MAY_DIFFER remains in `own` if all ranks have it. If the
  * terms differ, rank 0 names two ranks, their hosts and the difference on stderr. `why_not` is the
  * reason for which this rank does not plan, or NULL if it does.
  */

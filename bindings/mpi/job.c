@@ -100,18 +100,52 @@ static bool is_one_host(void)
     return true;
 }
 
-/* Returns whether the network has all hosts. The result is the same on all ranks. */
-static bool find_network(void)
+/* Returns the network of all ranks. If it lacks a host, writes the reason to `error`, and returns NULL. */
+static struct kumi_coll_ranks *network(char error[ERROR_BYTES])
 {
     const char **hosts = calloc((size_t)job.size, sizeof(*hosts));
-    char error[ERROR_BYTES] = "no memory";
     struct kumi_coll_ranks *ranks = NULL;
     for (int i = 0; hosts != NULL && i < job.size; i++)
         hosts[i] = job.hosts + (size_t)i * KUMI_HOST_BYTES;
     if (hosts != NULL)
         ranks = job.planner->ranks_in_job(kumi_topology_file(), hosts, job.size, hosts, job.size, error,
-                                          sizeof(error));
+                                          ERROR_BYTES);
     free(hosts);
+    return ranks;
+}
+
+/*
+ * Writes the fair share of a connection in an all-to-all of all ranks to the phase page, where the
+ * kernel's programs read it.
+ */
+static void tell_fair_share(void)
+{
+    struct kumi_phase_page *page = kumi_page();
+    char error[ERROR_BYTES] = "no memory";
+    struct kumi_coll_ranks *ranks = network(error);
+    uint32_t peers = 0;
+    if (ranks == NULL) {
+        if (job.rank == 0)
+            fprintf(stderr, "kumi: all-to-alls are not paced: %s\n", error);
+        return;
+    }
+    struct kumi_coll_fair_share share;
+    bool is_known = job.planner->ranks_fair_share(ranks, &share) == 0;
+    job.planner->ranks_free(ranks);
+    if (!is_known)
+        return;
+    for (int rank = 0; rank < job.size; rank++)
+        peers += job.host_of[rank] != job.host_of[job.rank];
+    __atomic_store_n(&page->fair_share_bytes_ps, (uint64_t)share.bytes_per_s, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->burst_bytes, (uint32_t)share.burst_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->peers, peers, __ATOMIC_RELEASE);
+}
+
+/* Returns whether the network has all hosts. The result is the same on all ranks. */
+static bool find_network(void)
+{
+    char error[ERROR_BYTES] = "no memory";
+    struct kumi_coll_ranks *ranks = network(error);
     if (ranks == NULL) {
         if (job.rank == 0)
             fprintf(stderr, "kumi: collectives are left to the MPI library: %s\n", error);
@@ -122,8 +156,8 @@ static bool find_network(void)
     return true;
 }
 
-/* Prepares a job that plans. Every rank takes part and gets the same result. */
-static bool begin(const char *own)
+/* Finds out the hosts of all ranks. Every rank takes part. */
+static bool find_hosts(const char *own)
 {
     char *hosts = calloc((size_t)job.size, KUMI_HOST_BYTES);
     int *host_of = calloc((size_t)job.size, sizeof(*host_of));
@@ -138,6 +172,12 @@ static bool begin(const char *own)
         return false;
     job.hosts = hosts;
     group_by_host(host_of);
+    return true;
+}
+
+/* Prepares a job that plans. Every rank takes part and gets the same result. */
+static bool begin(void)
+{
     job.is_automatic = kumi_coll_is_automatic();
     if (job.is_automatic && is_one_host())
         return false;
@@ -163,13 +203,20 @@ static bool agree(const void *caller)
     char own[KUMI_HOST_BYTES] = "";
     gethostname(own, sizeof(own) - 1);
     job.abi = abi;
-    job.planner = kumi_coll_is_on() ? kumi_planner() : NULL;
+    job.planner = kumi_coll_is_on() || kumi_topology_file() != NULL ? kumi_planner() : NULL;
     const char *why_not = NULL;
-    struct kumi_terms terms = own_terms(job.planner, &why_not);
-    if (!kumi_agree(abi, own, job.rank, job.size, &terms, why_not) || !(terms.plans & KUMI_PLANS))
+    struct kumi_terms terms = own_terms(kumi_coll_is_on() ? job.planner : NULL, &why_not);
+    if (job.planner != NULL && kumi_topology_file() != NULL && kumi_page() != NULL)
+        terms.plans |= KUMI_FAIR_SHARE;
+    bool is_planning =
+        kumi_agree(abi, own, job.rank, job.size, &terms, why_not) && (terms.plans & KUMI_PLANS);
+    bool has_share = terms.plans & KUMI_FAIR_SHARE;
+    if (!(is_planning || has_share) || !find_hosts(own))
         return false;
+    if (has_share)
+        tell_fair_share();
     job.has_short_bursts = terms.plans & KUMI_SHORT_BURSTS;
-    return begin(own);
+    return is_planning && begin();
 }
 
 static void name_profiler(const void *caller)

@@ -306,6 +306,24 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
     }
     claim "$name hosts" "of one network plan" eval \
         'on_hosts "$suffix" KUMI_TOPOLOGY="$work/same.toml" 2>&1 | grep -q "kumi: 1 collectives were planned"'
+    # 1 Gb/s, divided by the connections of a link: 4 of 5 ranks, 2 of 3. 1448 of 1538 bytes are
+    # payload, and an acknowledgement of 90 bytes goes with 3076.
+    shares() { # shares: fair share and peers in the pages of a job
+        rm -f "$KUMI_TEST_PAGES"/*
+        on_hosts "$suffix" "$@" >"$work/stdout" 2>&1
+        for page in "$KUMI_TEST_PAGES"/??????; do od -An -t u8 -j 32 -N 8 "$page"; od -An -t u4 -j 40 -N 4 "$page"; done |
+            tr -s ' \n' ' '
+    }
+    share_of() { # share_of PEERS: what each page then has
+        awk -v peers="$1" 'BEGIN { for (i = 0; i <= peers; i++)
+            printf " %d %d", 125e6 / peers * 1448 / 1538 * 3076 / 3166, peers }'
+    }
+    claim "$name hosts" "of one network know their fair share in an all-to-all" eval \
+        '[ "$(shares)" = "$(share_of $(($(ls "$KUMI_TEST_PAGES"/??????.before | wc -l) - 1))) " ]'
+    claim "$name hosts" "one that plans nothing, with the network file, leaves the others their share" eval \
+        '[ "$(shares KUMI_COLL=off)" = "$(share_of $(($(ls "$KUMI_TEST_PAGES"/??????.before | wc -l) - 1))) " ]'
+    claim "$name hosts" "one without the network file: no share" eval \
+        'shares KUMI_TOPOLOGY= KUMI_COLL=off | grep -qE "^( 0 0)+ $"'
     claim "$name hosts" "one without the network file, as kumi run has it: the library's, and said" \
         differs "rank 1 on host r1 does not plan (no such file), but rank 0 on host r0 does" KUMI_COLL=off \
         KUMI_COLL_WHY="no such file"

@@ -348,6 +348,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		else
 			set_burst(sk, clocked);
 	}
+	take_share(memory, sk);
 	/* Sends the first lost packet at once: its timer counts from its first departure. */
 	if (is_repairing(tp) && tp->lost_out && !tp->prr_out && tp->snd_cwnd <= in_flight(tp))
 		set_window(tp, in_flight(tp) + 1);

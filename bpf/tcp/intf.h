@@ -17,6 +17,7 @@ enum {
 	KUMI_TCP_UNSENT_CAP = 1 << 5,
 	KUMI_TCP_FIRST_TARGET = 1 << 6,
 	KUMI_TCP_SHORT_BURSTS = 1 << 7, /* in user space: a sysctl */
+	KUMI_TCP_FAIR_SHARE = 1 << 8,
 	/* Capability tier: the mechanisms that this kernel allows. */
 	KUMI_TCP_HAS_CONTROL = 1 << 30,    /* a congestion control of ours */
 	KUMI_TCP_WRITES_PACING = 1U << 31, /* sk_pacing_rate may be written (Linux 6.0) */
@@ -104,6 +105,10 @@ struct kumi_tcp_memory {
 	__u32 phase;            /* the phase it is in: an index of phases */
 	__u32 phase_before;     /* the one it was in before */
 	__u32 is_crowded;       /* 0 or 1: the phase is an all-to-all */
+	__u32 is_active;        /* 0 or 1: counted in its process's crowd */
+	__u32 switches;         /* of the page, at the latest call of an all-to-all */
+	__u32 call_delivered;   /* packets delivered before that call */
+	__u32 call_lost;        /* packets lost before it */
 	__u32 confirm_rtt_us;   /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
 	__u32 rank;             /* owner of the phase page; 0: none */
 	__u32 has_sent;         /* 0 or 1: the first data has been sent */
@@ -145,11 +150,27 @@ struct kumi_tcp_process {
 	__u64 cgroup;  /* inode of the cgroup in which its programs are attached */
 };
 
+/* Connections of a process in all-to-alls. */
+struct kumi_tcp_crowd {
+	__u64 began_ns;    /* start of the latest call */
+	__u32 rank;        /* the process */
+	__u32 active;      /* connections with data to deliver, in any phase */
+	__u32 most;        /* most of them in the latest call */
+	__u32 most_before; /* most of them in the call before; 0: there was none */
+	__u32 switches;    /* of the page, at the latest call */
+	__u32 reserved;
+};
+
 /* The page in which a program names its phase (bindings/c/kumi_phase_page.h). */
 struct kumi_phase_page {
 	__u32 abi;
 	__u32 phase;
-	__u8 rest[56];
+	__u8 writers[20];
+	__u32 switches;            /* phases that were begun or ended, modulo 2^32 */
+	__u64 fair_share_bytes_ps; /* of a connection in an all-to-all of the job; 0: unknown */
+	__u32 peers;               /* ranks on other hosts */
+	__u32 burst_bytes;         /* that each of these connections may send at once */
+	__u8 reserved[16];
 	char names[KUMI_PHASES_MAX][64];
 	__u8 pad[1984];
 };

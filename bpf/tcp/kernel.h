@@ -83,6 +83,8 @@ struct tcp_sock {
 	__u32 prr_out;    /* packets that left since a repair began */
 	__u32 prior_cwnd; /* the window before the last cut */
 	__u32 packets_out;
+	__u32 snd_nxt;
+	__u32 write_seq;
 	__u32 lost_out;
 	__u32 lost; /* packets taken for lost, in all */
 	__u32 sacked_out;
@@ -160,6 +162,7 @@ struct tcp_congestion_ops {
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
 };
 
 /* CUBIC, where others share the path. Callable from BPF since 5.13. */

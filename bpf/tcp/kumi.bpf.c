@@ -4,6 +4,7 @@
  *
  *   path.h     a path's rate and its age; window and pace
  *   modes.h    the modes of the control, and its constants
+ *   fair_share.h  a connection's part of the links in an all-to-all
  *   hold.h     a known rate that is held
  *   control.h  the control itself: rounds, rates, losses, window and pace
  *   route.h    starts at the known rate: after idle time, and at the first data
@@ -68,9 +69,11 @@ static __always_inline void start(struct kumi_tcp_memory *memory, struct sock *s
 	if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
 		begin(memory, sk);
 	memory->has_sent = 1;
+	join_crowd(memory);
 	pace_unknown(memory, sk);
 	if (has(KUMI_TCP_PACED_RESTART))
 		restart(memory, sk);
+	take_share(memory, sk);
 }
 
 /* Continues as CUBIC after a timeout, for which the kernel has set the window. */
@@ -230,6 +233,8 @@ static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct s
 		retreat(memory, sk, most_flying(memory));
 	else if (rs->losses > 0)
 		answer_losses(memory, sk);
+	if (is_delivered(tp))
+		leave_crowd(memory);
 	steer(memory, sk, rs);
 	if (has(KUMI_TCP_FIRST_TARGET) && ack_ns(tp) - memory->shared_at_ns > SHARE_EVERY_NS)
 		share(memory, sk, ack_ns(tp));
@@ -269,6 +274,15 @@ void BPF_PROG(kumi_cong_control_6_0, struct sock *sk, const struct rate_sample *
 		acknowledge(memory, sk, rs);
 	else
 		acknowledge_alone(sk, rs);
+}
+
+SEC("struct_ops")
+void BPF_PROG(kumi_release, struct sock *sk)
+{
+	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+
+	if (memory)
+		leave_crowd(memory);
 }
 
 /* Never called. Kernels before 6.0 require it of programs. */
@@ -311,6 +325,7 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	.ssthresh = (void *)kumi_ssthresh,                               \
 	.cwnd_event = (void *)kumi_cwnd_event,                           \
 	.undo_cwnd = (void *)kumi_undo_cwnd,                             \
+	.release = (void *)kumi_release,                                 \
 	.flags = TCP_CONG_NON_RESTRICTED, /* any program may choose it */ \
 	.name = OWN_CONTROL
 /* clang-format on */

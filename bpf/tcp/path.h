@@ -6,6 +6,7 @@
 #include "memory.h"
 
 #define SECOND_US 1000000ULL
+#define SECOND_NS 1000000000ULL
 /*
  * The kernel passes on this part of a second of the pacing rate at once (sk_pacing_shift). It times
  * such a clump as one packet, so a round trip can be longer by it without a queue.
@@ -129,10 +130,9 @@ static __always_inline void set_window(struct tcp_sock *tp, __u32 cwnd)
  * Sets the pace in packets per second. Kernels before 6.0 do not allow writing the rate. There, its
  * upper limit is written instead. A program that has set its own limit keeps it.
  */
-static __always_inline void set_pace(struct sock *sk, __u64 pps)
+static __always_inline void write_pace(struct sock *sk, __u64 pps, bool is_needed)
 {
 	__u64 bytes_ps = (pps < PPS_MAX ? pps : PPS_MAX) * tcp_sk(sk)->mss_cache;
-	bool is_needed = has(KUMI_TCP_PACED_RESTART) && is_spaced(tcp_sk(sk));
 	int ceiling;
 
 	if (!has(KUMI_TCP_WRITES_PACING)) {
@@ -143,6 +143,17 @@ static __always_inline void set_pace(struct sock *sk, __u64 pps)
 	sk->sk_pacing_rate = bytes_ps < sk->sk_max_pacing_rate ? bytes_ps : sk->sk_max_pacing_rate;
 	if (is_needed && sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
+}
+
+static __always_inline void set_pace(struct sock *sk, __u64 pps)
+{
+	write_pace(sk, pps, has(KUMI_TCP_PACED_RESTART) && is_spaced(tcp_sk(sk)));
+}
+
+/* The same where a window lasts for less than a clump: a share is less than the path's rate. */
+static __always_inline void force_pace(struct sock *sk, __u64 pps)
+{
+	write_pace(sk, pps, true);
 }
 
 /*

@@ -10,7 +10,7 @@ use kumi_congestion::simulation::world::{Load, World};
 const MESSAGES: usize = 12;
 
 /// Returns the repairs of `connections` that send messages of `packets` packets at once.
-fn repairs(path: Path, own: fn() -> Box<dyn Control>, connections: u64, packets: u64) -> u64 {
+fn repairs(path: Path, own: impl Fn() -> Box<dyn Control>, connections: u64, packets: u64) -> u64 {
     let mut world = World::new(path, 1);
     // Hosts do not begin at the same time: those of an all-to-all differ by some milliseconds.
     let spread_ns = path.rtt_ns / 2;
@@ -61,4 +61,36 @@ fn messages__of_many_connections_at_once__lose_less_than_by_cubic() {
     }
     // 1099 and 1674; 1687 if what does not fill the window leaves at once, as in other phases.
     assert!(own * 5 < by_cubic * 4, "{own} repairs, CUBIC {by_cubic}");
+}
+
+#[test]
+fn messages__through_a_port_shallower_than_a_packet_of_each__lose_little_at_the_fair_share() {
+    // The trunk of two switches of eight hosts each, with 32 KB: 21 packets for 64 connections.
+    let path = Path {
+        bits_ps: 100e6,
+        host_bits_ps: 100e6,
+        rtt_ns: 100_000,
+        buffer_packets: 21.0,
+        loss: 0.0,
+        late: 0.0,
+        hold_acks_ns: 0,
+    };
+    for packets in [23, 181] {
+        let kumi = || Kumi::default().in_all_to_all();
+        // 100 Mb/s of frames of 1538 bytes, less one acknowledgement of 90 bytes for two of them.
+        let share_pps = (100e6 / 8.0 / 1583.0 / 64.0) as u64;
+        let at_share = repairs(
+            path,
+            || Box::new(kumi().with_fair_share(share_pps)),
+            64,
+            packets,
+        );
+        let without = repairs(path, || Box::new(kumi()), 64, packets);
+        let by_cubic = repairs(path, || Box::new(Cubic::default()), 64, packets);
+        println!("{packets} packets: {at_share} at the share, {without} without, CUBIC {by_cubic}");
+        assert!(
+            at_share * 3 < without.min(by_cubic),
+            "{at_share} repairs, {without} without, CUBIC {by_cubic}"
+        );
+    }
 }

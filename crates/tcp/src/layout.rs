@@ -29,11 +29,13 @@ pub enum Mechanism {
     FirstTarget = 1 << 6,
     /// Sends less at once on short paths (ADR 045).
     ShortBursts = 1 << 7,
+    /// Paces the connections of an all-to-all at their fair share of the links (ADR 048).
+    FairShare = 1 << 8,
 }
 
 impl Mechanism {
     /// Every mechanism, in the order of the papers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::PacedRestart,
         Self::ShortRto,
         Self::PhaseMemory,
@@ -42,6 +44,7 @@ impl Mechanism {
         Self::AckBand,
         Self::UnsentCap,
         Self::ShortBursts,
+        Self::FairShare,
     ];
 
     /// Returns the name on the command line.
@@ -55,6 +58,7 @@ impl Mechanism {
             Self::UnsentCap => "unsent-cap",
             Self::FirstTarget => "first-target",
             Self::ShortBursts => "short-bursts",
+            Self::FairShare => "fair-share",
         }
     }
 }

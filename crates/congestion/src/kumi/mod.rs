@@ -12,7 +12,8 @@
 //!   compete   W of CUBIC      P = 5/4 W / RTT; if W is not full, at least R, or 5/4 R until R is
 //!                             the path's limit; none if W was full for 32 rounds, or R is unknown
 //!
-//! In an all-to-all, W paces what does not fill it even if R is unknown.
+//! In an all-to-all, W paces what does not fill it even if R is unknown. A fair share S that is less
+//! than the smallest window in T has P = S and W = S RTT + 2.
 //!
 //!                        ┌─────── idle for an RTO, R known ───────┐
 //!                        ▼                                        │
@@ -88,6 +89,8 @@ pub struct Kumi {
     route_pps: Option<u64>,
     /// The phase is an all-to-all.
     is_crowded: bool,
+    /// The connection's fair share in it.
+    share_pps: Option<u64>,
     cubic: Cubic,
 }
 
@@ -115,6 +118,7 @@ impl Default for Kumi {
             repair: None,
             route_pps: None,
             is_crowded: false,
+            share_pps: None,
             cubic: Cubic::default(),
         }
     }
@@ -133,6 +137,23 @@ impl Kumi {
     pub fn in_all_to_all(mut self) -> Self {
         self.is_crowded = true;
         self
+    }
+
+    /// Returns the control with a fair share of the links, in packets per second.
+    pub fn with_fair_share(mut self, pps: u64) -> Self {
+        self.share_pps = Some(pps);
+        self
+    }
+
+    /// Sends at the fair share, where no window can express it.
+    fn take_share(&mut self, srtt_us: u64) {
+        let Some(pps) = self.share_pps.filter(|_| self.is_crowded) else {
+            return;
+        };
+        if packets_of(pps, self.rtt_min_us) < WINDOW_MIN {
+            self.window = packets_of(pps, srtt_us) + WINDOW_MIN;
+            self.pace_pps = pps;
+        }
     }
 
     /// A longer round trip than this beyond the shortest is a queue, not a clump.
@@ -416,6 +437,7 @@ impl Control for Kumi {
             let early_pps = self.pace_pps * SECOND_US / CLUMPS_PS / 2 / self.rtt_min_us;
             self.pace_pps -= early_pps.min(self.pace_pps / STEP);
         }
+        self.take_share(self.rtt_min_us);
     }
 
     fn acknowledge(&mut self, a: &Acknowledgement) {
@@ -436,6 +458,7 @@ impl Control for Kumi {
         self.measure(a);
         self.answer_losses(a, a.lost);
         self.set(a);
+        self.take_share(a.srtt_us);
     }
 
     fn lose(&mut self, in_flight: u32, _now_us: u64) {

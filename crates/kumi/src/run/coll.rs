@@ -62,6 +62,12 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
             None => format!("no network file {}", crate::topo::FILE),
         };
         command.env(REASON, reason);
+        // The file still shows the links' rates, for the pace of an all-to-all.
+        if topology.is_some() {
+            if let Err(reason) = set_files(command, topology) {
+                super::warn(&format!("{reason}; all-to-alls are not paced"));
+            }
+        }
         return Ok(());
     }
     if let Err(reason) = set_files(command, topology) {

@@ -1,9 +1,11 @@
-//! Tests with hundreds of connections, with bursts of many connections at once, and with a program
-//! that stores invalid phase numbers.
+//! Tests with hundreds of connections, with bursts of many connections at once, with a fair share of
+//! a shallow port, and with a program that stores invalid phase numbers.
 
-use super::{Control, KUMI, Program, wan};
+use super::{Control, KUMI, Program, kumi, wan};
 use kumi_lab::Cluster;
+use kumi_testlab::star;
 use serde_json::Value;
+use std::process::Command;
 use std::time::Duration;
 
 /// Python server that echoes on all connections at once.
@@ -99,4 +101,66 @@ fn bursts__many_at_once_overflow_a_port__are_repaired_without_timeouts() {
     // A window that is cut below what is in flight, without RFC 6937, sends nothing again: then
     // every twentieth retransmission follows a timeout.
     assert!(timeouts * 50 <= retransmits, "{timeouts} of {retransmits}");
+}
+
+/// Python program that sends 64 KiB on 48 connections, eight times, in the phase of an all-to-all
+/// whose fair share it writes to its page. The connections start a millisecond apart, like those of
+/// hosts that are not in step. Each time, it waits for a byte on each. It prints the segments that
+/// were sent again, without those of the first two times: the kernel does not pace a connection's
+/// first ten packets.
+const SHARED: &str = "import mmap,os,socket,struct,time
+page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
+page[128:140]=b'MPI_Alltoall'
+page[8:12]=struct.pack('=I',2)
+N=48
+page[32:48]=struct.pack('=QII',int(20e6/8/1583*1448/N),N,32768//N)
+page[4:8]=struct.pack('=I',1)
+streams=[socket.create_connection(('h2',7106)) for _ in range(N)]
+def resent():
+    info=[s.getsockopt(socket.IPPROTO_TCP,socket.TCP_INFO,104)[100:104] for s in streams]
+    return sum(int.from_bytes(i,'little') for i in info)
+for call in range(8):
+    page[28:32]=struct.pack('=I',call+1)
+    for s in streams: s.sendall(bytes(65536));time.sleep(0.001)
+    for s in streams: s.recv(1)
+    if call==1: before=resent()
+print(resent()-before,flush=True)";
+
+/// Python server that answers each 64 KiB with a byte.
+const ANSWER: &str = "import socket,threading
+s=socket.create_server(('0.0.0.0',7106),backlog=512)
+def answer(c):
+    n=0
+    while d:=c.recv(65536):
+        n+=len(d)
+        while n>=65536: c.sendall(b'x');n-=65536
+while True:
+    c,_=s.accept()
+    threading.Thread(target=answer,args=(c,),daemon=True).start()";
+
+/// Returns the segments that `SHARED` sends again through a port of 32 KiB at 20 Mb/s.
+fn resent_at_share(test: &str) -> u32 {
+    let shallow = "name = \"s1\"\nport_queue = \"32KiB\"\n";
+    let text = star(2, 1, "20Mbit").replace("name = \"s1\"\n", shallow);
+    let slow_sink = text.replacen("rate = \"20Mbit\"", "rate = \"1Gbit\"", 1);
+    let cluster = kumi_testlab::up(test, &slow_sink);
+    let _server = Program::start(&cluster, "h2", ANSWER);
+    std::thread::sleep(Duration::from_millis(500));
+    let line = Program::start(&cluster, "h1", SHARED).line();
+    line.parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn all_to_all__port_shallower_than_a_packet_of_each__loses_little_at_the_fair_share() {
+    let control = Control::up();
+    let at_share = resent_at_share("share");
+    drop(control);
+    let up = Command::new(KUMI)
+        .args(["tcp", "up", "--without", "fair-share"])
+        .status();
+    assert!(up.unwrap().success());
+    let without = resent_at_share("no-share");
+    assert!(kumi(&["tcp", "down"]).status.success());
+    assert!(at_share * 10 < without, "{at_share} of {without}");
 }

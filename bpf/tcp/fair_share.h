@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The fair share of a connection in an all-to-all whose network is known.
+ *
+ *   S  rate at which blocks of one length all end together: that of the busiest link, divided by the
+ *      connections that cross it. The process writes it to its phase page.
+ *   T  shortest round trip
+ *
+ *   P = S      W = S RTT + 2
+ *
+ * It is in force where S T is less than the smallest window, and not even a packet of each connection
+ * fits a shallow port. There, no window can express the share, but a pace can (Kumar et al., "Swift",
+ * SIGCOMM 2020, section 3.3). A process that sends to less than half of the others at a time is left
+ * alone. So is the rest of a call in which a connection loses a quarter of its packets: then the share
+ * is wrong, or others use the links.
+ */
+#ifndef KUMI_TCP_FAIR_SHARE_H
+#define KUMI_TCP_FAIR_SHARE_H
+
+#include "modes.h"
+
+/* Reciprocal of the part of a call's packets whose loss shows that the share is wrong. */
+#define SHARE_WRONG 4
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RANKS_MAX);
+	__type(key, __u32);
+	__type(value, struct kumi_tcp_crowd);
+} crowds SEC(".maps");
+
+/* Returns the connections of `rank`, as a process; NULL if it has left its place. */
+static __always_inline struct kumi_tcp_crowd *crowd_of(__u32 rank)
+{
+	__u32 place = place_of(rank);
+	struct kumi_tcp_crowd *crowd = place ? bpf_map_lookup_elem(&crowds, &place) : NULL;
+	__u32 before;
+
+	if (!crowd)
+		return NULL;
+	before = crowd->rank;
+	if (before != rank && __sync_val_compare_and_swap(&crowd->rank, before, rank) == before) {
+		crowd->active = 0; /* of the process that had the place before */
+		crowd->most = 0;
+		crowd->most_before = 0;
+	}
+	return crowd;
+}
+
+/* The connection has data to deliver from now on. */
+static __always_inline void join_crowd(struct kumi_tcp_memory *memory)
+{
+	struct kumi_tcp_crowd *crowd;
+
+	if (memory->is_active || !has(KUMI_TCP_FAIR_SHARE))
+		return;
+	crowd = crowd_of(memory->rank);
+	if (!crowd)
+		return;
+	memory->is_active = 1;
+	__sync_fetch_and_add(&crowd->active, 1);
+}
+
+/* It has delivered everything. */
+static __always_inline void leave_crowd(struct kumi_tcp_memory *memory)
+{
+	struct kumi_tcp_crowd *crowd;
+
+	if (!memory->is_active)
+		return;
+	memory->is_active = 0;
+	crowd = crowd_of(memory->rank);
+	if (crowd && crowd->active)
+		__sync_fetch_and_add(&crowd->active, -1);
+}
+
+static __always_inline bool is_delivered(const struct tcp_sock *tp)
+{
+	return !tp->packets_out && tp->write_seq == tp->snd_nxt;
+}
+
+/* Notices a new call: what the one before has shown counts for its start. */
+static __always_inline void follow_call(struct kumi_tcp_memory *memory, struct kumi_tcp_crowd *crowd,
+					const struct tcp_sock *tp, __u32 switches)
+{
+	__u32 before = crowd->switches, active;
+
+	if (before != switches && __sync_val_compare_and_swap(&crowd->switches, before, switches) == before) {
+		crowd->most_before = crowd->most;
+		crowd->most = 0;
+		crowd->began_ns = bpf_ktime_get_ns();
+	}
+	active = crowd->active;
+	if (active > crowd->most)
+		crowd->most = active;
+	if (memory->switches == switches)
+		return;
+	memory->switches = switches;
+	memory->call_delivered = tp->delivered;
+	memory->call_lost = tp->lost;
+}
+
+static __always_inline bool is_wrong(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	return (tp->lost - memory->call_lost) * SHARE_WRONG > tp->delivered - memory->call_delivered + TRAIN;
+}
+
+/*
+ * Returns the connections that share the links. Those of a call begin one after the other, so at
+ * first it has as many as the call before, or all.
+ */
+static __always_inline __u32 crowd_size(const struct kumi_tcp_crowd *crowd, __u32 peers, __u64 start_ns)
+{
+	__u32 before = crowd->most_before ? crowd->most_before : peers, active = crowd->active;
+
+	if (crowd->most >= before || before <= active || bpf_ktime_get_ns() - crowd->began_ns > start_ns)
+		return active ? active : 1;
+	return before;
+}
+
+/* Returns the fair share in packets per second; 0 if it is not in force. */
+static __always_inline __u32 fair_share_pps(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	const struct kumi_phase_page *page;
+	struct kumi_tcp_crowd *crowd;
+	__u32 peers;
+	__u64 pps;
+
+	if (!memory->is_crowded || !has(KUMI_TCP_FAIR_SHARE) || !tp->mss_cache)
+		return 0;
+	page = page_of(memory->rank);
+	crowd = crowd_of(memory->rank);
+	if (!page || !crowd)
+		return 0;
+	pps = *(const volatile __u64 *)&page->fair_share_bytes_ps / tp->mss_cache;
+	peers = *(const volatile __u32 *)&page->peers;
+	if (!pps || !peers || *(const volatile __u32 *)&page->burst_bytes >= tp->mss_cache)
+		return 0;
+	if (pps > PPS_MAX || packets_of(pps, rtt_min_us(tp)) >= CWND_MIN)
+		return 0;
+	follow_call(memory, crowd, tp, *(const volatile __u32 *)&page->switches);
+	if (2ULL * crowd_size(crowd, peers, TRAIN * SECOND_NS / pps) < peers || is_wrong(memory, tp))
+		return 0;
+	return pps;
+}
+
+/* Sends at the share, whatever the window was. A timeout keeps the kernel's small window. */
+static __always_inline void take_share(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 pps = fair_share_pps(memory, tp);
+
+	if (!pps)
+		return;
+	if (ca_state(tp) != TCP_CA_Loss)
+		set_window(tp, packets_of(pps, srtt_us(tp)) + CWND_MIN);
+	force_pace(sk, pps);
+}
+
+#endif
