@@ -46,11 +46,11 @@ fn recipe(variant: Variant) -> Option<Recipe> {
             kumi("")
         }
         Variant::KumiTcpRto => kumi(
-            "paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap,short-bursts",
+            "paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap,short-bursts,fair-share",
         ),
-        Variant::KumiTcpPce => {
-            kumi("short-rto,phase-memory,stall-forgiveness,ack-band,unsent-cap,short-bursts")
-        }
+        Variant::KumiTcpPce => kumi(
+            "short-rto,phase-memory,stall-forgiveness,ack-band,unsent-cap,short-bursts,fair-share",
+        ),
         Variant::KumiTcpNoPhases => kumi("phase-memory"),
         Variant::KumiTcpNoStall => kumi("stall-forgiveness"),
         Variant::KumiTcpNoBand => kumi("ack-band"),
@@ -88,9 +88,14 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
         running.leaves_programs = true;
         running.wraps_ranks = true;
         running.congestion_control = "kumi";
-        running.prefix = [kumi.as_str(), "run", "--require", "--"]
-            .map(String::from)
-            .to_vec();
+        let run = [kumi.as_str(), "run", "--require"].map(String::from);
+        running.prefix = run.to_vec();
+        // The ranks of a network that is no tree have no fair share.
+        if let Ok(file) = super::coll::write_network(running) {
+            let topology = ["--coll", "off", "--topology", &file].map(String::from);
+            running.prefix.extend(topology);
+        }
+        running.prefix.push("--".to_owned());
     }
     Ok(())
 }
