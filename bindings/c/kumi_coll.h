@@ -96,7 +96,7 @@ struct kumi_coll_equal {
 struct kumi_coll_fair_share {
     /* Payload rate at which blocks of one length all end together. */
     double bytes_per_s;
-    /* Payload that each connection may send at once, so that those of all fit the shallowest port. */
+    /* Payload that each connection may send at once so that those of all fit a port of 32 KiB. */
     uint64_t burst_bytes;
 };
 

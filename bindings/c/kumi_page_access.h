@@ -29,8 +29,8 @@ KUMI_HIDDEN uint32_t kumi_page_index(struct kumi_phase_page *page, const char *n
 KUMI_HIDDEN bool kumi_page_scope(struct kumi_phase_page *page, uint32_t *phase);
 
 /*
- * Switches the phase. The stores are relaxed, because the kernel reads each alone. Threads may lose a
- * count of each other, which only joins two calls into one.
+ * Switches the phase. The stores are relaxed, because the kernel reads each alone. Threads may lose
+ * a count of each other, which only joins two calls into one.
  */
 static inline void kumi_page_switch(struct kumi_phase_page *page, uint32_t phase)
 {

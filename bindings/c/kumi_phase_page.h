@@ -74,13 +74,13 @@ struct kumi_phase_page {
     /* 1 + phase of the program's innermost open scope, or 0. */
     uint32_t scope;
     /*
-     * Number of phases that were begun or ended, modulo 2^32. It tells the kernel's programs one call
-     * of an all-to-all from the next.
+     * Number of phases that were begun or ended, modulo 2^32. It tells the kernel's programs one
+     * call of an all-to-all from the next.
      */
     uint32_t switches;
     /*
-     * Bytes per second of a connection in an all-to-all of the job at which all blocks end together.
-     * 0 if it is not known.
+     * Bytes per second of a connection in an all-to-all of the job at which all blocks end
+     * together. 0 if it is not known.
      */
     uint64_t fair_share_bytes_ps;
     /* Ranks of the job on other hosts, written after the fair share. 0 if it is not known. */

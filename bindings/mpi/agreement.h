@@ -23,8 +23,8 @@ enum {
 };
 
 /*
- * Inputs of planning that must be equal on all ranks. All zero on a rank that does not plan, but for
- * the bits that may differ.
+ * Inputs of planning that must be equal on all ranks. All zero on a rank that does not plan, but
+ * for the bits that may differ.
  */
 struct kumi_terms {
     uint64_t plans;
@@ -37,9 +37,9 @@ struct kumi_terms {
 
 /*
  * Compares the terms of all ranks in MPI_COMM_WORLD. Every rank of the job must call it. Returns
- * whether all terms are equal. A bit of KUMI_MAY_DIFFER remains in `own` if all ranks have it. If the
- * terms differ, rank 0 names two ranks, their hosts and the difference on stderr. `why_not` is the
- * reason for which this rank does not plan, or NULL if it does.
+ * whether all terms are equal. A bit of KUMI_MAY_DIFFER remains in `own` if all ranks have it. If
+ * the terms differ, rank 0 names two ranks, their hosts and the difference on stderr. `why_not` is
+ * the reason for which this rank does not plan, or NULL if it does.
  */
 KUMI_HIDDEN bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
                             struct kumi_terms *own, const char *why_not);

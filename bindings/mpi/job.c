@@ -100,7 +100,10 @@ static bool is_one_host(void)
     return true;
 }
 
-/* Returns the network of all ranks. If it lacks a host, writes the reason to `error`, and returns NULL. */
+/*
+ * Returns the network of all ranks. If it lacks a host, writes the reason to `error`, and returns
+ * NULL.
+ */
 static struct kumi_coll_ranks *network(char error[ERROR_BYTES])
 {
     const char **hosts = calloc((size_t)job.size, sizeof(*hosts));

@@ -2,17 +2,17 @@
 /*
  * The fair share of a connection in an all-to-all whose network is known.
  *
- *   S  rate at which blocks of one length all end together: that of the busiest link, divided by the
- *      connections that cross it. The process writes it to its phase page.
+ *   S  rate at which blocks of one length all end together: that of the busiest link, divided by
+ *      the connections that cross it. The process writes it to its phase page.
  *   T  shortest round trip
  *
  *   P = S      W = S RTT + 2
  *
- * It is in force where S T is less than the smallest window, and not even a packet of each connection
- * fits a shallow port. There, no window can express the share, but a pace can (Kumar et al., "Swift",
- * SIGCOMM 2020, section 3.3). A process that sends to less than half of the others at a time is left
- * alone. So is the rest of a call in which a connection loses a quarter of its packets: then the share
- * is wrong, or others use the links.
+ * It is in force where S T is less than the smallest window, and not even a packet of each
+ * connection fits a shallow port. There, no window can express the share, but a pace can (Kumar et
+ * al., "Swift", SIGCOMM 2020, section 3.3). A process that sends to less than half of the others at
+ * a time is left alone. So is the rest of a call in which a connection loses a quarter of its
+ * packets: then the share is wrong, or others use the links.
  */
 #ifndef KUMI_TCP_FAIR_SHARE_H
 #define KUMI_TCP_FAIR_SHARE_H

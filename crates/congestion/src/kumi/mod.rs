@@ -12,8 +12,8 @@
 //!   compete   W of CUBIC      P = 5/4 W / RTT; if W is not full, at least R, or 5/4 R until R is
 //!                             the path's limit; none if W was full for 32 rounds, or R is unknown
 //!
-//! In an all-to-all, W paces what does not fill it even if R is unknown. A fair share S that is less
-//! than the smallest window in T has P = S and W = S RTT + 2.
+//! In an all-to-all, W paces what does not fill it even if R is unknown. A fair share S that is
+//! less than the smallest window in T has P = S and W = S RTT + 2.
 //!
 //!                        ┌─────── idle for an RTO, R known ───────┐
 //!                        ▼                                        │

@@ -37,9 +37,9 @@ pub struct Args {
     /// All ranks must have the same setting, or nothing is planned.
     #[arg(long, value_name = "LIST", env = "KUMI_COLL")]
     coll: Option<String>,
-    /// Network file (`kumi topo`) for which collectives are planned, and from which `kumi tcp` knows
-    /// the fair share of each connection in an all-to-all; without one, a single switch is assumed
-    /// for plans.
+    /// Network file (`kumi topo`) for which collectives are planned, and from which `kumi tcp`
+    /// knows the fair share of each connection in an all-to-all; without one, a single switch is
+    /// assumed for plans.
     #[arg(long, value_name = "FILE", env = "KUMI_TOPOLOGY")]
     topology: Option<PathBuf>,
     /// Leaves reductions to the MPI library, so that sums of floats do not depend on the network

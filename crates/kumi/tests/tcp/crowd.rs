@@ -1,5 +1,5 @@
-//! Tests with hundreds of connections, with bursts of many connections at once, with a fair share of
-//! a shallow port, and with a program that stores invalid phase numbers.
+//! Tests with hundreds of connections, with bursts of many connections at once, with a fair share
+//! of a shallow port, and with a program that stores invalid phase numbers.
 
 use super::{Control, KUMI, Program, kumi, wan};
 use kumi_lab::Cluster;
