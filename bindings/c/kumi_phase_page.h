@@ -9,14 +9,12 @@
  * show them, and to find all-to-alls.
  *
  *      0        4        8        12       16                24       28            64
- *      +--------+--------+--------+--------+-----------------+--------+----------+
- *      |  abi   | phase  | named  |  lock  |  scope_holder   | scope  | switches |
- *      +--------+--------+--------+--------+-----------------+--------+----------+
- *   32 | fair_share_bytes_ps      | peers  | burst_bytes | reserved[4]            |
- *      +--------------------------+--------+-------------+------------------------+
+ *      +--------+--------+--------+--------+-----------------+--------+-------------+
+ *      |  abi   | phase  | named  |  lock  |  scope_holder   | scope  | reserved[9] |
+ *      +--------+--------+--------+--------+-----------------+--------+-------------+
  *   64 | names[32][64], NUL-terminated                                              |
  *      +----------------------------------------------------------------------------+
- * 2112 | pad, zero, up to 4096                                                      |
+ * 2112 | switches | peers | fair_share_bytes_ps | burst_bytes | pad, zero, to 4096    |
  *      +----------------------------------------------------------------------------+
  *
  * All fields have the byte order of the machine, because the page never leaves it.
@@ -73,24 +71,24 @@ struct kumi_phase_page {
     uint64_t scope_holder;
     /* 1 + phase of the program's innermost open scope, or 0. */
     uint32_t scope;
+    /* Must be zero. */
+    uint32_t reserved[9];
+    char names[KUMI_PHASES_MAX][KUMI_PHASE_NAME_BYTES];
     /*
      * Number of phases that were begun or ended, modulo 2^32. It tells the kernel's programs one
      * call of an all-to-all from the next.
      */
     uint32_t switches;
+    /* Ranks of the job on other hosts, written after the fair share. 0 if it is not known. */
+    uint32_t peers;
     /*
      * Bytes per second of a connection in an all-to-all of the job at which all blocks end
      * together. 0 if it is not known.
      */
     uint64_t fair_share_bytes_ps;
-    /* Ranks of the job on other hosts, written after the fair share. 0 if it is not known. */
-    uint32_t peers;
     /* Bytes that each of these connections may send at once. */
     uint32_t burst_bytes;
-    /* Must be zero. */
-    uint32_t reserved[4];
-    char names[KUMI_PHASES_MAX][KUMI_PHASE_NAME_BYTES];
-    unsigned char pad[KUMI_PHASE_PAGE_BYTES - 64 - KUMI_PHASES_MAX * KUMI_PHASE_NAME_BYTES];
+    unsigned char pad[KUMI_PHASE_PAGE_BYTES - 84 - KUMI_PHASES_MAX * KUMI_PHASE_NAME_BYTES];
 };
 
 _Static_assert(sizeof(struct kumi_phase_page) == KUMI_PHASE_PAGE_BYTES, "the page is one page");
@@ -100,5 +98,9 @@ _Static_assert(offsetof(struct kumi_phase_page, lock) == 12, "layout");
 _Static_assert(offsetof(struct kumi_phase_page, scope_holder) == 16, "layout");
 _Static_assert(offsetof(struct kumi_phase_page, scope) == 24, "layout");
 _Static_assert(offsetof(struct kumi_phase_page, names) == 64, "layout");
+_Static_assert(offsetof(struct kumi_phase_page, switches) == 2112, "layout");
+_Static_assert(offsetof(struct kumi_phase_page, peers) == 2116, "layout");
+_Static_assert(offsetof(struct kumi_phase_page, fair_share_bytes_ps) == 2120, "layout");
+_Static_assert(offsetof(struct kumi_phase_page, burst_bytes) == 2128, "layout");
 
 #endif

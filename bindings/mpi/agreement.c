@@ -136,13 +136,21 @@ bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size
         own->plans &= ~(uint64_t)KUMI_MAY_DIFFER;
         return false;
     }
-    uint64_t had_by_all = all.terms.plans & KUMI_MAY_DIFFER;
+    uint64_t common_bits = all.terms.plans & KUMI_MAY_DIFFER;
+    if ((common_bits & KUMI_FAIR_SHARE) && all.terms.shared_network != ~all.complement.shared_network) {
+        common_bits &= ~(uint64_t)KUMI_FAIR_SHARE;
+        if (rank == 0)
+            fprintf(stderr, "kumi: all-to-alls have no fair share: ranks have different network files: "
+                            "copy one of them to all hosts\n");
+    }
+    all.terms.shared_network = 0;
+    all.complement.shared_network = ~(uint64_t)0;
     all.terms.plans &= ~(uint64_t)KUMI_MAY_DIFFER;
     all.complement.plans |= KUMI_MAY_DIFFER;
     bool is_equal = true;
     for (size_t i = 0; i < sizeof(*own); i++)
         is_equal &= ((unsigned char *)&all.terms)[i] == (unsigned char)~((unsigned char *)&all.complement)[i];
-    own->plans = (own->plans & ~(uint64_t)KUMI_MAY_DIFFER) | had_by_all;
+    own->plans = (own->plans & ~(uint64_t)KUMI_MAY_DIFFER) | common_bits;
     if (is_equal)
         return true;
     struct card card = {.terms = *own}, *cards = calloc((size_t)size, sizeof(*cards));

@@ -23,8 +23,8 @@ enum {
 };
 
 /*
- * Inputs of planning that must be equal on all ranks. All zero on a rank that does not plan, but
- * for the bits that may differ.
+ * Inputs of planning that must be equal on all ranks. All zero on a rank that does not plan,
+ * except those that may differ.
  */
 struct kumi_terms {
     uint64_t plans;
@@ -33,11 +33,14 @@ struct kumi_terms {
      * KUMI_REPRODUCIBLE) and of this preload library.
      */
     uint64_t network, library, options, preload;
+    /* Digest of the network file for the fair share, also without plans. It may differ. */
+    uint64_t shared_network;
 };
 
 /*
  * Compares the terms of all ranks in MPI_COMM_WORLD. Every rank of the job must call it. Returns
- * whether all terms are equal. A bit of KUMI_MAY_DIFFER remains in `own` if all ranks have it. If
+ * whether all terms are equal. A bit of KUMI_MAY_DIFFER remains in `own` if all ranks have it, and
+ * KUMI_FAIR_SHARE only if `shared_network` is equal on all. If
  * the terms differ, rank 0 names two ranks, their hosts and the difference on stderr. `why_not` is
  * the reason for which this rank does not plan, or NULL if it does.
  */

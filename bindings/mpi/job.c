@@ -121,7 +121,7 @@ static struct kumi_coll_ranks *network(char error[ERROR_BYTES])
  * Writes the fair share of a connection in an all-to-all of all ranks to the phase page, where the
  * kernel's programs read it.
  */
-static void tell_fair_share(void)
+static void write_fair_share(void)
 {
     struct kumi_phase_page *page = kumi_page();
     char error[ERROR_BYTES] = "no memory";
@@ -129,7 +129,7 @@ static void tell_fair_share(void)
     uint32_t peers = 0;
     if (ranks == NULL) {
         if (job.rank == 0)
-            fprintf(stderr, "kumi: all-to-alls are not paced: %s\n", error);
+            fprintf(stderr, "kumi: all-to-alls have no fair share: %s\n", error);
         return;
     }
     struct kumi_coll_fair_share share;
@@ -196,9 +196,18 @@ static bool begin(void)
     return true;
 }
 
+/* Forgets the fair share of a program that had the page before. */
+static void forget_fair_share(void)
+{
+    struct kumi_phase_page *page = kumi_page();
+    if (page != NULL)
+        __atomic_store_n(&page->peers, 0, __ATOMIC_RELAXED);
+}
+
 /* Returns whether the job plans collectives. All ranks take part. */
 static bool agree(const void *caller)
 {
+    forget_fair_share();
     const struct kumi_abi *abi = kumi_coll_list() == NULL ? NULL : kumi_mpi_library(caller);
     if (abi == NULL || abi->Comm_size(abi->world, &job.size) != 0 || job.size < 2 ||
         abi->Comm_rank(abi->world, &job.rank) != 0)
@@ -209,7 +218,9 @@ static bool agree(const void *caller)
     job.planner = kumi_coll_is_on() || kumi_topology_file() != NULL ? kumi_planner() : NULL;
     const char *why_not = NULL;
     struct kumi_terms terms = own_terms(kumi_coll_is_on() ? job.planner : NULL, &why_not);
-    if (job.planner != NULL && kumi_topology_file() != NULL && kumi_page() != NULL)
+    char error[ERROR_BYTES] = "";
+    if (job.planner != NULL && kumi_topology_file() != NULL && kumi_page() != NULL &&
+        job.planner->network_digest(kumi_topology_file(), &terms.shared_network, error, sizeof(error)) == 0)
         terms.plans |= KUMI_FAIR_SHARE;
     bool is_planning =
         kumi_agree(abi, own, job.rank, job.size, &terms, why_not) && (terms.plans & KUMI_PLANS);
@@ -217,7 +228,7 @@ static bool agree(const void *caller)
     if (!(is_planning || has_share) || !find_hosts(own))
         return false;
     if (has_share)
-        tell_fair_share();
+        write_fair_share();
     job.has_short_bursts = terms.plans & KUMI_SHORT_BURSTS;
     return is_planning && begin();
 }

@@ -311,7 +311,7 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
     shares() { # shares: fair share and peers in the pages of a job
         rm -f "$KUMI_TEST_PAGES"/*
         on_hosts "$suffix" "$@" >"$work/stdout" 2>&1
-        for page in "$KUMI_TEST_PAGES"/??????; do od -An -t u8 -j 32 -N 8 "$page"; od -An -t u4 -j 40 -N 4 "$page"; done |
+        for page in "$KUMI_TEST_PAGES"/??????; do od -An -t u8 -j 2120 -N 8 "$page"; od -An -t u4 -j 2116 -N 4 "$page"; done |
             tr -s ' \n' ' '
     }
     share_of() { # share_of PEERS: what each page then has
@@ -322,6 +322,8 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
         '[ "$(shares)" = "$(share_of $(($(ls "$KUMI_TEST_PAGES"/??????.before | wc -l) - 1))) " ]'
     claim "$name hosts" "one that plans nothing, with the network file, leaves the others their share" eval \
         '[ "$(shares KUMI_COLL=off)" = "$(share_of $(($(ls "$KUMI_TEST_PAGES"/??????.before | wc -l) - 1))) " ]'
+    claim "$name hosts" "one with another network file: no share, and said" eval \
+        'shares KUMI_TOPOLOGY="$work/slow.toml" | grep -qE "^( 0 0)+ $" && grep -q "no fair share: ranks have different" "$work/stdout"'
     claim "$name hosts" "one without the network file: no share" eval \
         'shares KUMI_TOPOLOGY= KUMI_COLL=off | grep -qE "^( 0 0)+ $"'
     claim "$name hosts" "one without the network file, as kumi run has it: the library's, and said" \

@@ -2,7 +2,7 @@
 /*
  * The control: a rate that is known is held, one that is not is searched, and where others share
  * the path it is CUBIC. docs/explanation/tcp.md derives the constants, and crates/congestion is the
- * same in Rust.
+ * same in Rust, without the counts of fair_share.h.
  *
  *   R  bottleneck rate of the phase     q  queue: shortest round trip of a round, less T
  *   T  shortest round trip              s  step of a probe
@@ -25,6 +25,7 @@
 #ifndef KUMI_TCP_CONTROL_H
 #define KUMI_TCP_CONTROL_H
 
+#include "fair_share.h"
 #include "hold.h"
 
 /* Returns whether a window of `flying` packets overflowed because of the path's rate. */

@@ -11,13 +11,24 @@
  * It is in force where S T is less than the smallest window, and not even a packet of each
  * connection fits a shallow port. There, no window can express the share, but a pace can (Kumar et
  * al., "Swift", SIGCOMM 2020, section 3.3). A process that sends to less than half of the others at
- * a time is left alone. So is the rest of a call in which a connection loses a quarter of its
- * packets: then the share is wrong, or others use the links.
+ * a time is left alone. A connection that loses a quarter of a call's packets has no share until
+ * the next call: then the share is wrong, or others use the links.
  */
 #ifndef KUMI_TCP_FAIR_SHARE_H
 #define KUMI_TCP_FAIR_SHARE_H
 
 #include "modes.h"
+
+/* Connections of a process. */
+struct kumi_tcp_crowd {
+	__u64 began_ns;    /* start of the latest call of an all-to-all */
+	__u32 rank;        /* the process */
+	__u32 active;      /* connections with data to deliver, in any phase */
+	__u32 most;        /* most of them in the latest call */
+	__u32 most_before; /* most of them in the call before; 0: there was none */
+	__u32 switches;    /* of the page, at the latest call */
+	__u32 reserved;
+};
 
 /* Reciprocal of the part of a call's packets whose loss shows that the share is wrong. */
 #define SHARE_WRONG 4
@@ -47,12 +58,25 @@ static __always_inline struct kumi_tcp_crowd *crowd_of(__u32 rank)
 	return crowd;
 }
 
+/* Connections within a host use no link. */
+static __always_inline bool is_within_host(const struct sock *sk)
+{
+	__u64 local[2], remote[2];
+
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) != AF_INET6)
+		return BPF_CORE_READ(sk, __sk_common.skc_daddr) ==
+		       BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
+	BPF_CORE_READ_INTO(local, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
+	BPF_CORE_READ_INTO(remote, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
+	return local[0] == remote[0] && local[1] == remote[1];
+}
+
 /* The connection has data to deliver from now on. */
-static __always_inline void join_crowd(struct kumi_tcp_memory *memory)
+static __always_inline void join_crowd(struct kumi_tcp_memory *memory, const struct sock *sk)
 {
 	struct kumi_tcp_crowd *crowd;
 
-	if (memory->is_active || !has(KUMI_TCP_FAIR_SHARE))
+	if (memory->is_active || !has(KUMI_TCP_FAIR_SHARE) || is_within_host(sk))
 		return;
 	crowd = crowd_of(memory->rank);
 	if (!crowd)
@@ -65,12 +89,17 @@ static __always_inline void join_crowd(struct kumi_tcp_memory *memory)
 static __always_inline void leave_crowd(struct kumi_tcp_memory *memory)
 {
 	struct kumi_tcp_crowd *crowd;
+	__u32 active;
 
 	if (!memory->is_active)
 		return;
 	memory->is_active = 0;
 	crowd = crowd_of(memory->rank);
-	if (crowd && crowd->active)
+	if (!crowd)
+		return;
+	/* A process that took the place of another one has begun at zero. */
+	active = crowd->active;
+	if (active && __sync_val_compare_and_swap(&crowd->active, active, active - 1) != active)
 		__sync_fetch_and_add(&crowd->active, -1);
 }
 
@@ -79,7 +108,7 @@ static __always_inline bool is_delivered(const struct tcp_sock *tp)
 	return !tp->packets_out && tp->write_seq == tp->snd_nxt;
 }
 
-/* Notices a new call: what the one before has shown counts for its start. */
+/* Notices a new call. At its start, the crowd of the call before is the estimate. */
 static __always_inline void follow_call(struct kumi_tcp_memory *memory, struct kumi_tcp_crowd *crowd,
 					const struct tcp_sock *tp, __u32 switches)
 {
@@ -98,11 +127,15 @@ static __always_inline void follow_call(struct kumi_tcp_memory *memory, struct k
 	memory->switches = switches;
 	memory->call_delivered = tp->delivered;
 	memory->call_lost = tp->lost;
+	memory->call_is_wrong = 0;
 }
 
-static __always_inline bool is_wrong(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+/* Returns whether the call has shown that the share is wrong. */
+static __always_inline bool is_wrong(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	return (tp->lost - memory->call_lost) * SHARE_WRONG > tp->delivered - memory->call_delivered + TRAIN;
+	if ((tp->lost - memory->call_lost) * SHARE_WRONG > tp->delivered - memory->call_delivered + TRAIN)
+		memory->call_is_wrong = 1;
+	return memory->call_is_wrong;
 }
 
 /*
@@ -126,7 +159,8 @@ static __always_inline __u32 fair_share_pps(struct kumi_tcp_memory *memory, cons
 	__u32 peers;
 	__u64 pps;
 
-	if (!memory->is_crowded || !has(KUMI_TCP_FAIR_SHARE) || !tp->mss_cache)
+	/* A connection within the host is never active. */
+	if (!memory->is_crowded || !memory->is_active || !tp->mss_cache)
 		return 0;
 	page = page_of(memory->rank);
 	crowd = crowd_of(memory->rank);
@@ -144,17 +178,37 @@ static __always_inline __u32 fair_share_pps(struct kumi_tcp_memory *memory, cons
 	return pps;
 }
 
-/* Sends at the share, whatever the window was. A timeout keeps the kernel's small window. */
+/*
+ * Sends at the share, whatever the window was. A timeout keeps the kernel's small window. When the
+ * share ends, so does its pace.
+ */
 static __always_inline void take_share(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u32 pps = fair_share_pps(memory, tp);
 
-	if (!pps)
+	if (pps) {
+		memory->is_shared = 1;
+		if (ca_state(tp) != TCP_CA_Loss)
+			set_window(tp, packets_of(pps, srtt_us(tp)) + CWND_MIN);
+		force_pace(sk, pps);
+	} else if (memory->is_shared) {
+		memory->is_shared = 0;
+		set_burst(sk, 2 * pps_of(tp->snd_cwnd, srtt_us(tp)));
+	}
+}
+
+/* Ends the share with its phase: its window is no window of the path. */
+static __always_inline void end_share(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	if (!memory->is_crowded || !has(KUMI_TCP_FAIR_SHARE) || !memory->is_shared)
 		return;
-	if (ca_state(tp) != TCP_CA_Loss)
-		set_window(tp, packets_of(pps, srtt_us(tp)) + CWND_MIN);
-	force_pace(sk, pps);
+	memory->is_shared = 0;
+	if (tp->snd_cwnd < CWND_INITIAL)
+		set_window(tp, CWND_INITIAL);
+	set_burst(sk, 2 * pps_of(tp->snd_cwnd, srtt_us(tp)));
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef KUMI_TCP_HOLD_H
 #define KUMI_TCP_HOLD_H
 
-#include "fair_share.h"
+#include "modes.h"
 
 static __always_inline __u32 held_window(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 					 __u32 pps)

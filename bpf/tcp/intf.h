@@ -109,6 +109,8 @@ struct kumi_tcp_memory {
 	__u32 switches;         /* of the page, at the latest call of an all-to-all */
 	__u32 call_delivered;   /* packets delivered before that call */
 	__u32 call_lost;        /* packets lost before it */
+	__u32 call_is_wrong;    /* 0 or 1: a quarter of the call's packets was lost */
+	__u32 is_shared;        /* 0 or 1: the fair share is in force */
 	__u32 confirm_rtt_us;   /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
 	__u32 rank;             /* owner of the phase page; 0: none */
 	__u32 has_sent;         /* 0 or 1: the first data has been sent */
@@ -150,30 +152,20 @@ struct kumi_tcp_process {
 	__u64 cgroup;  /* inode of the cgroup in which its programs are attached */
 };
 
-/* Connections of a process in all-to-alls. */
-struct kumi_tcp_crowd {
-	__u64 began_ns;    /* start of the latest call */
-	__u32 rank;        /* the process */
-	__u32 active;      /* connections with data to deliver, in any phase */
-	__u32 most;        /* most of them in the latest call */
-	__u32 most_before; /* most of them in the call before; 0: there was none */
-	__u32 switches;    /* of the page, at the latest call */
-	__u32 reserved;
-};
-
 /* The page in which a program names its phase (bindings/c/kumi_phase_page.h). */
 struct kumi_phase_page {
 	__u32 abi;
 	__u32 phase;
-	__u8 writers[20];
-	__u32 switches;            /* phases that were begun or ended, modulo 2^32 */
-	__u64 fair_share_bytes_ps; /* of a connection in an all-to-all of the job; 0: unknown */
-	__u32 peers;               /* ranks on other hosts */
-	__u32 burst_bytes;         /* that each of these connections may send at once */
-	__u8 reserved[16];
+	__u8 rest[56];
 	char names[KUMI_PHASES_MAX][64];
-	__u8 pad[1984];
+	__u32 switches;            /* phases that were begun or ended, modulo 2^32 */
+	__u32 peers;               /* ranks on other hosts; 0: unknown */
+	__u64 fair_share_bytes_ps; /* of a connection in an all-to-all of the job; 0: unknown */
+	__u32 burst_bytes;         /* that each of these connections may send at once */
+	__u8 pad[1964];
 };
+_Static_assert(__builtin_offsetof(struct kumi_phase_page, switches) == 2112, "after the names");
+_Static_assert(__builtin_offsetof(struct kumi_phase_page, fair_share_bytes_ps) == 2120, "as in C");
 _Static_assert(sizeof(struct kumi_phase_page) == 4096, "one page");
 
 /* Totals, one set per processor. */

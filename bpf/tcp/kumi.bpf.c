@@ -69,7 +69,6 @@ static __always_inline void start(struct kumi_tcp_memory *memory, struct sock *s
 	if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
 		begin(memory, sk);
 	memory->has_sent = 1;
-	join_crowd(memory);
 	pace_unknown(memory, sk);
 	if (has(KUMI_TCP_PACED_RESTART))
 		restart(memory, sk);
@@ -113,6 +112,7 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		return;
 	mend(memory, tcp_sk(sk));
 	if (event == CA_EVENT_TX_START) {
+		join_crowd(memory, sk);
 		/* A timer's retransmission is no start. */
 		if (ca_state(tcp_sk(sk)) < TCP_CA_CWR)
 			start(memory, sk);
@@ -235,6 +235,8 @@ static __always_inline void acknowledge(struct kumi_tcp_memory *memory, struct s
 		answer_losses(memory, sk);
 	if (is_delivered(tp))
 		leave_crowd(memory);
+	else
+		join_crowd(memory, sk);
 	steer(memory, sk, rs);
 	if (has(KUMI_TCP_FIRST_TARGET) && ack_ns(tp) - memory->shared_at_ns > SHARE_EVERY_NS)
 		share(memory, sk, ack_ns(tp));

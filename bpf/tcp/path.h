@@ -150,7 +150,7 @@ static __always_inline void set_pace(struct sock *sk, __u64 pps)
 	write_pace(sk, pps, has(KUMI_TCP_PACED_RESTART) && is_spaced(tcp_sk(sk)));
 }
 
-/* The same where a window lasts for less than a clump: a share is less than the path's rate. */
+/* Sets the pace even if a window lasts for less than a clump. */
 static __always_inline void force_pace(struct sock *sk, __u64 pps)
 {
 	write_pace(sk, pps, true);

@@ -3,7 +3,7 @@
  * Parameters that are saved and restored per phase (GridMPI, Matsuda et al., section 3.1): rate,
  * window and threshold, for each phase of the program.
  *
- * The program names its phase with one store to a page that it shares with the kernel. It makes no
+ * The program names its phase with two stores to a page that it shares with the kernel. It makes no
  * call. A connection notices the change at its next acknowledgement or its next first packet.
  */
 #ifndef KUMI_TCP_PHASE_H
@@ -120,6 +120,7 @@ static __always_inline void follow_phase(struct kumi_tcp_memory *memory, struct 
 
 	if (phase == memory->phase || ca_state(tcp_sk(sk)) >= TCP_CA_CWR)
 		return;
+	end_share(memory, sk);
 	leave(memory, tcp_sk(sk));
 	memory->phase_before = memory->phase;
 	memory->entered_at_ns = bpf_ktime_get_ns();

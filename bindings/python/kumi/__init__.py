@@ -39,7 +39,7 @@ _OTHER = _PHASES_MAX - 1
 _LOCK_TURNS_MAX = 10000
 
 # Indices into the page: in units of 4 bytes, and of 8 bytes for the last one.
-_PHASE, _NAMED, _LOCK, _SCOPE = 1, 2, 3, 6
+_PHASE, _NAMED, _LOCK, _SCOPE, _SWITCHES = 1, 2, 3, 6, 528
 _SCOPE_HOLDER = 2
 
 
@@ -142,6 +142,10 @@ class _Page:
             self.indices[name] = index
             return index
 
+    def switch(self, index: int) -> None:
+        self.words[_SWITCHES] = (self.words[_SWITCHES] + 1) & 0xFFFFFFFF
+        self.words[_PHASE] = index
+
     def enter(self, index: int) -> int:
         """Opens a scope. Returns the page's ``scope`` before it."""
         with self.guard:
@@ -151,7 +155,7 @@ class _Page:
             saved = self.words[_SCOPE] if ours else 0
             self.double_words[_SCOPE_HOLDER] = (open_before + 1) << 32 | self.own_pid
             self.words[_SCOPE] = index + 1
-            self.words[_PHASE] = index
+            self.switch(index)
             return saved
 
     def leave(self, saved: int) -> None:
@@ -167,7 +171,7 @@ class _Page:
             elif saved == 0:
                 return  # Another thread has an open scope, which began later and stays in effect.
             self.words[_SCOPE] = saved
-            self.words[_PHASE] = saved - 1 if saved else 0
+            self.switch(saved - 1 if saved else 0)
 
 
 def _map_page() -> _Page | None:

@@ -1,7 +1,7 @@
 //! The fair share of a connection in an all-to-all.
 //!
 //! ```text
-//!   S = p · min C(ℓ) / K(ℓ)      burst = PORT_BYTES / max K(ℓ)      over the directed links ℓ
+//!   S = p · min C(ℓ) / K(ℓ)      burst = PORT_BYTES / max K(ℓ)      over the directed links ℓ, limits left out
 //!
 //!   C(ℓ)  rate of ℓ, in bytes per second; for a duplex limit, of both directions together
 //!   K(ℓ)  connections that cross ℓ
@@ -40,13 +40,17 @@ impl FairShare {
         };
         let (mut lowest, mut most) = (f64::INFINITY, 0.0_f64);
         for link in (0..paths.directed_links()).map(|link| DirectedLink(link as u32)) {
-            let connections: f64 = match paths.limited(link) {
+            let limited = paths.limited(link);
+            let connections: f64 = match limited {
                 Some((_, links)) => links.into_iter().map(crossing).sum(),
                 None => crossing(link),
             };
             if connections > 0.0 {
                 lowest = lowest.min(paths.link_bytes_per_s(link) / connections);
-                most = most.max(connections);
+                // A duplex limit has no port.
+                if limited.is_none() {
+                    most = most.max(connections);
+                }
             }
         }
         let frames = SEGMENTS_PER_ACK * WIRE_FRAME_BYTES as f64;
@@ -71,8 +75,8 @@ mod tests {
         let two = even_tree(&[0, 0], 100, &[0, 0, 0, 1, 1], 100);
         let mut limited = even_tree(&[0], 1000, &[0; 4], 1000);
         limited.hosts[1].both_ways = Rate::from_bps(1_500_000_000);
-        // Six connections cross the trunk, and three each way the limited host's link.
-        for (network, most) in [(two, 6), (limited, 6)] {
+        // Six connections cross the trunk, and three a host's link.
+        for (network, most) in [(two, 6), (limited, 3)] {
             let block = 1_250_000;
             let hosts = network.hosts.len();
             let plan = all_to_all(&network, vec![block; hosts * hosts]).unwrap();

@@ -90,8 +90,9 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
         running.congestion_control = "kumi";
         let run = [kumi.as_str(), "run", "--require"].map(String::from);
         running.prefix = run.to_vec();
-        // The ranks of a network that is no tree have no fair share.
-        if let Ok(file) = super::coll::write_network(running) {
+        // The ranks of a network that is not a tree have no fair share.
+        if running.hosts.network().is_ok() {
+            let file = super::coll::write_network(running)?;
             let topology = ["--coll", "off", "--topology", &file].map(String::from);
             running.prefix.extend(topology);
         }

@@ -65,7 +65,8 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
         // The file still shows the links' rates, for the pace of an all-to-all.
         if topology.is_some() {
             if let Err(reason) = set_files(command, topology) {
-                super::warn(&format!("{reason}; all-to-alls are not paced"));
+                command.env_remove("KUMI_TOPOLOGY");
+                super::warn(&format!("{reason}; all-to-alls have no fair share"));
             }
         }
         return Ok(());
@@ -94,8 +95,7 @@ fn set_files(command: &mut Command, topology: Option<&Path>) -> Result<(), Strin
         let absolute = std::path::absolute(topology).map_err(|error| message(&error))?;
         command.env("KUMI_TOPOLOGY", absolute);
     }
-    let library = planning_library()?;
-    command.env("KUMI_COLL_LIBRARY", library);
+    command.env("KUMI_COLL_LIBRARY", planning_library()?);
     Ok(())
 }
 

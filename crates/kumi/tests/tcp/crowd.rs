@@ -113,14 +113,14 @@ page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
 page[128:140]=b'MPI_Alltoall'
 page[8:12]=struct.pack('=I',2)
 N=48
-page[32:48]=struct.pack('=QII',int(20e6/8/1583*1448/N),N,32768//N)
+page[2116:2132]=struct.pack('=IQI',N,int(20e6/8/1583*1448/N),32768//N)
 page[4:8]=struct.pack('=I',1)
 streams=[socket.create_connection(('h2',7106)) for _ in range(N)]
 def resent():
     info=[s.getsockopt(socket.IPPROTO_TCP,socket.TCP_INFO,104)[100:104] for s in streams]
     return sum(int.from_bytes(i,'little') for i in info)
 for call in range(8):
-    page[28:32]=struct.pack('=I',call+1)
+    page[2112:2116]=struct.pack('=I',call+1)
     for s in streams: s.sendall(bytes(65536));time.sleep(0.001)
     for s in streams: s.recv(1)
     if call==1: before=resent()
@@ -153,14 +153,43 @@ fn resent_at_share(test: &str) -> u32 {
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn all_to_all__port_shallower_than_a_packet_of_each__loses_little_at_the_fair_share() {
-    let control = Control::up();
+    let _control = Control::up();
     let at_share = resent_at_share("share");
-    drop(control);
+    assert!(kumi(&["tcp", "down"]).status.success());
     let up = Command::new(KUMI)
         .args(["tcp", "up", "--without", "fair-share"])
         .status();
     assert!(up.unwrap().success());
     let without = resent_at_share("no-share");
-    assert!(kumi(&["tcp", "down"]).status.success());
     assert!(at_share * 10 < without, "{at_share} of {without}");
+}
+
+/// Python program that sends 10 MB to a thread of its own, in the phase of an all-to-all with a fair
+/// share of 10 KB/s. It prints the time, in milliseconds.
+const WITHIN_HOST: &str = "import mmap,os,socket,struct,threading,time
+page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
+page[128:140]=b'MPI_Alltoall'
+page[8:12]=struct.pack('=I',2)
+page[2112:2132]=struct.pack('=IIQI',1,1,10000,100)
+page[4:8]=struct.pack('=I',1)
+server=socket.create_server(('127.0.0.1',7107))
+def answer():
+    c,_=server.accept();n=0
+    while n<10000000: n+=len(c.recv(1<<20))
+    c.sendall(b'x')
+threading.Thread(target=answer,daemon=True).start()
+s=socket.create_connection(('127.0.0.1',7107))
+start=time.monotonic()
+s.sendall(bytes(10000000));s.recv(1)
+print(int((time.monotonic()-start)*1000),flush=True)";
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn all_to_all__within_a_host__has_no_fair_share() {
+    let _control = Control::up();
+    let cluster = wan("within");
+    let line = Program::start(&cluster, "h1", WITHIN_HOST).line();
+    let took_ms: u32 = line.parse().unwrap_or_else(|_| panic!("{line}"));
+    // At the share, it would be a thousand seconds.
+    assert!(took_ms < 5000, "{took_ms} ms");
 }
