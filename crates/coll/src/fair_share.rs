@@ -1,10 +1,10 @@
 //! The fair share of a connection in an all-to-all.
 //!
 //! ```text
-//!   S = p · min C(ℓ) / K(ℓ)      burst = PORT_BYTES / max K(ℓ)      over the directed links ℓ, limits left out
+//!   S = p · min C(ℓ) / K(ℓ)      burst = PORT_BYTES / max K(ℓ)      over the directed links ℓ
 //!
 //!   C(ℓ)  rate of ℓ, in bytes per second; for a duplex limit, of both directions together
-//!   K(ℓ)  connections that cross ℓ
+//!   K(ℓ)  connections that cross ℓ; a duplex limit has no port, so it is left out of the burst
 //!   p     payload of a full link, less the acknowledgements of the other direction
 //! ```
 

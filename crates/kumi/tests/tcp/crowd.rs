@@ -164,8 +164,8 @@ fn all_to_all__port_shallower_than_a_packet_of_each__loses_little_at_the_fair_sh
     assert!(at_share * 10 < without, "{at_share} of {without}");
 }
 
-/// Python program that sends 10 MB to a thread of its own, in the phase of an all-to-all with a fair
-/// share of 10 KB/s. It prints the time, in milliseconds.
+/// Python program that sends 10 MB to a thread of its own, in the phase of an all-to-all with a
+/// fair share of 10 KB/s. It prints the time, in milliseconds.
 const WITHIN_HOST: &str = "import mmap,os,socket,struct,threading,time
 page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
 page[128:140]=b'MPI_Alltoall'
