@@ -39,10 +39,10 @@ struct kumi_terms {
 
 /*
  * Compares the terms of all ranks in MPI_COMM_WORLD. Every rank of the job must call it. Returns
- * whether all terms are equal. A bit of KUMI_MAY_DIFFER remains in `own` if all ranks have it, and
- * KUMI_FAIR_SHARE only if `shared_network` is equal on all. If
- * the terms differ, rank 0 names two ranks, their hosts and the difference on stderr. `why_not` is
- * the reason for which this rank does not plan, or NULL if it does.
+ * whether all terms are equal. A bit of KUMI_MAY_DIFFER remains in `own` if all ranks have it.
+ * KUMI_FAIR_SHARE also requires that `shared_network` is equal on all; otherwise rank 0 says so on
+ * stderr. If the terms differ, rank 0 names two ranks, their hosts and the difference there.
+ * `why_not` is the reason for which this rank does not plan, or NULL if it does.
  */
 KUMI_HIDDEN bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
                             struct kumi_terms *own, const char *why_not);

@@ -27,7 +27,6 @@ struct kumi_tcp_crowd {
 	__u32 most;        /* most of them in the latest call */
 	__u32 most_before; /* most of them in the call before; 0: there was none */
 	__u32 switches;    /* of the page, at the latest call */
-	__u32 reserved;
 };
 
 /* Reciprocal of the part of a call's packets whose loss shows that the share is wrong. */
@@ -198,12 +197,12 @@ static __always_inline void take_share(struct kumi_tcp_memory *memory, struct so
 	}
 }
 
-/* Ends the share with its phase: its window is no window of the path. */
+/* Ends the share with its phase. The next phase begins with the window of a new connection. */
 static __always_inline void end_share(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (!memory->is_crowded || !has(KUMI_TCP_FAIR_SHARE) || !memory->is_shared)
+	if (!memory->is_shared)
 		return;
 	memory->is_shared = 0;
 	if (tp->snd_cwnd < CWND_INITIAL)

@@ -145,6 +145,7 @@ static __always_inline void write_pace(struct sock *sk, __u64 pps, bool is_neede
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
+/* Sets the pace where a window lasts longer than a clump. */
 static __always_inline void set_pace(struct sock *sk, __u64 pps)
 {
 	write_pace(sk, pps, has(KUMI_TCP_PACED_RESTART) && is_spaced(tcp_sk(sk)));
