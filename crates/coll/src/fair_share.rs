@@ -7,7 +7,12 @@
 //!   K(ℓ)  connections that cross ℓ; a duplex limit has no port, so it is left out of the burst
 //!   p     payload of a full link, less the acknowledgements of the other direction
 //! ```
+//!
+//! Where S fills two packets of the longest round trip, a window expresses it there, and the
+//! connections of that path keep to the rate that they find. The others then have no fair share
+//! either: between hosts of one site they would wait at the rate of the link between sites.
 
+use crate::distance::furthest_s;
 use crate::plan::PORT_BYTES;
 use kumi_topo::ethernet::{PLAIN_TCP, WIRE_FRAME_BYTES};
 use kumi_topo::{DirectedLink, Network, Paths};
@@ -19,6 +24,9 @@ const WIRE_ACK_BYTES: f64 = 90.0;
 /// Segments that one acknowledgement covers (RFC 9293).
 const SEGMENTS_PER_ACK: f64 = 2.0;
 
+/// Window that expresses a share, in bytes: two segments with timestamps (`CWND_MIN` of `bpf/tcp`).
+const WINDOW_BYTES: f64 = 2.0 * 1448.0;
+
 /// The part of the network that each connection of an all-to-all may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FairShare {
@@ -29,7 +37,8 @@ pub struct FairShare {
 }
 
 impl FairShare {
-    /// Returns the fair share in a network; `None` for fewer than two hosts.
+    /// Returns the fair share in a network; `None` for fewer than two hosts, or if windows express it
+    /// on the longest path.
     pub fn new(network: &Network) -> Option<Self> {
         let paths = Paths::new(network);
         let hosts = paths.hosts() as f64;
@@ -55,8 +64,10 @@ impl FairShare {
         }
         let frames = SEGMENTS_PER_ACK * WIRE_FRAME_BYTES as f64;
         let data_part = frames / (frames + WIRE_ACK_BYTES);
-        (most > 0.0).then(|| Self {
-            bytes_per_s: lowest * PLAIN_TCP * data_part,
+        let bytes_per_s = lowest * PLAIN_TCP * data_part;
+        let is_known = most > 0.0 && bytes_per_s * furthest_s(&paths) < WINDOW_BYTES;
+        is_known.then(|| Self {
+            bytes_per_s,
             burst_bytes: (PORT_BYTES as f64 * PLAIN_TCP / most) as u64,
         })
     }
@@ -67,7 +78,7 @@ mod tests {
     use super::*;
     use crate::check::tests::{even_tree, tree};
     use crate::{all_to_all, bound_s};
-    use kumi_topo::Rate;
+    use kumi_topo::{Delay, End, Link, Rate};
 
     #[test]
     fn fair_share__any_tree__takes_the_time_of_the_bound() {
@@ -89,5 +100,16 @@ mod tests {
             assert_eq!(share.burst_bytes, 32_768 * 1448 / 1538 / most);
         }
         assert_eq!(FairShare::new(&tree(&[0], &[(0, 1000, 10)])), None);
+    }
+
+    /// The connections within each site would have no more than those between the sites.
+    #[test]
+    fn fair_share__two_sites__is_left_to_windows() {
+        let mut two = even_tree(&[0, 0], 500, &[[0; 8], [1; 8]].concat(), 1000);
+        assert!(FairShare::new(&two).is_some());
+        let is_trunk = |link: &&mut Link| matches!(link.ends, [End::Switch(_), End::Switch(_)]);
+        let trunk = two.links.iter_mut().find(is_trunk).unwrap();
+        trunk.latency = Delay::from_ns(10_000_000);
+        assert_eq!(FairShare::new(&two), None);
     }
 }

@@ -185,7 +185,7 @@ impl Ranks {
     }
 
     /// Returns the fair share of a connection in an all-to-all of all ranks; `None` for a single
-    /// rank.
+    /// rank, or where windows express it.
     pub fn fair_share(&self) -> Option<FairShare> {
         FairShare::new(&self.network)
     }
