@@ -14,7 +14,8 @@
  *                            is the path's limit; none if it was full for 32 rounds, or R is
  *                            unknown
  *
- * In an all-to-all, cwnd paces what does not fill it even if R is unknown.
+ * In an all-to-all, cwnd paces what does not fill it even if R is unknown, and the pace of hold and
+ * compete is at least 10 / T.
  *
  *             ┌──────────── idle for an RTO, R known ─────────────┐
  *             ▼                                                   │
@@ -312,7 +313,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		else if (has_probe_pace(memory, tp, pps))
 			pps += pps / memory->step;
 		set_window(tp, held_window(memory, tp, pps > rate_of(path) ? pps : rate_of(path)));
-		set_pace(sk, pps);
+		set_pace(sk, least_pace(memory, tp, pps));
 		break;
 	default:
 		if (tp->snd_ssthresh == TCP_INFINITE_SSTHRESH) /* from before a cut that was undone */
@@ -345,7 +346,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		if (pps < clocked && !memory->is_local)
 			pps = clocked;
 		if (is_paced)
-			set_pace(sk, pps);
+			set_pace(sk, least_pace(memory, tp, pps));
 		else
 			set_burst(sk, clocked);
 	}

@@ -43,7 +43,7 @@ static __always_inline void hold(struct kumi_tcp_memory *memory, struct sock *sk
 	if (memory->is_probing)
 		pps += pps / memory->step;
 	set_window(tp, held_window(memory, tp, pps));
-	set_pace(sk, pps);
+	set_pace(sk, least_pace(memory, tp, pps));
 }
 
 /* Takes a rate at which packets arrived slower than they had left for the path's limit. */

@@ -47,6 +47,19 @@ static __always_inline bool has_train(const struct kumi_tcp_memory *memory)
 }
 
 /*
+ * Returns the pace for a rate. In an all-to-all, a rate is that of the connection beside the
+ * others, so a host that is late could not catch up. A first window in each round trip, as a new
+ * connection has it, is the least there.
+ */
+static __always_inline __u32 least_pace(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
+					__u32 pps)
+{
+	__u32 least = memory->is_crowded ? pps_of(CWND_INITIAL, rtt_min_us(tp)) : 0;
+
+	return pps > least ? pps : least;
+}
+
+/*
  * Continues as CUBIC from the window `cwnd`, which has its clock begin anew. The path has shown its
  * limit, so the next probe is a small one.
  */

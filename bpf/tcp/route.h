@@ -103,7 +103,7 @@ static __always_inline void probe_at_once(struct kumi_tcp_memory *memory, struct
 	memory->is_probing = 1;
 	memory->probed_pps = pps;
 	set_window(tcp_sk(sk), held_window(memory, tcp_sk(sk), pps));
-	set_pace(sk, pps);
+	set_pace(sk, least_pace(memory, tcp_sk(sk), pps));
 }
 
 /*

@@ -94,3 +94,42 @@ fn messages__through_a_port_shallower_than_a_packet_of_each__lose_little_at_the_
         );
     }
 }
+
+#[test]
+fn messages__that_meet_fewer_and_fewer_others__are_not_held_at_the_first_rate() {
+    // Sixteen hosts on one switch: together at first, and then further and further apart.
+    let path = Path {
+        bits_ps: 25e6,
+        host_bits_ps: 25e6,
+        rtt_ns: 2_000_000,
+        buffer_packets: 43.0,
+        loss: 0.0,
+        late: 0.0,
+        hold_acks_ns: 0,
+    };
+    let took_s = |own: fn() -> Box<dyn Control>| {
+        let mut world = World::new(path, 1);
+        let added: Vec<usize> = (0..15)
+            .map(|at| {
+                let load = Load {
+                    begin_ns: at * 2_000_000,
+                    packets: 45,
+                    messages: MESSAGES,
+                    pause_ns: 50_000_000 + at * 40_000_000,
+                };
+                world.add(own(), load)
+            })
+            .collect();
+        world.run(u64::MAX);
+        let all = added.iter().flat_map(|at| world.took_ns(*at));
+        all.sum::<u64>() as f64 / 1e9
+    };
+    let own_s = took_s(|| Box::new(Kumi::default().in_all_to_all()));
+    let by_cubic_s = took_s(|| Box::new(Cubic::default()));
+    println!("{own_s:.2} s, CUBIC {by_cubic_s:.2} s");
+    // 14.85 and 14.17 s; 21.20 s if the rate of the first messages is the pace.
+    assert!(
+        own_s < 1.1 * by_cubic_s,
+        "{own_s:.2} s, CUBIC {by_cubic_s:.2} s"
+    );
+}

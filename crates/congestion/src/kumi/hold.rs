@@ -45,7 +45,7 @@ impl Kumi {
             self.step = STEP_LAST;
         }
         let rate = self.path.rate();
-        self.pace_pps = rate + if is_probing { rate / self.step } else { 0 };
+        self.pace_pps = self.least_pace(rate + if is_probing { rate / self.step } else { 0 });
         // The packets of a restart arrive in its first round.
         self.held = Held {
             is_own,

@@ -43,6 +43,8 @@ const HELD_ROUNDS: u32 = 32;
 const TOLERATED: u64 = 64;
 /// Fewest packets of a window, as in the kernel, and of a clump.
 const WINDOW_MIN: u64 = 2;
+/// The kernel's first window (RFC 6928).
+const WINDOW_INITIAL: u64 = 10;
 /// Most probes that are left out in a row.
 const SKIPPED_MAX: u32 = 64;
 /// Highest rate: 64-byte packets at 137 Gb/s.
@@ -108,13 +110,13 @@ impl Default for Kumi {
             step: STEP,
             skip: 0,
             skipped: 0,
-            window: 10,
+            window: WINDOW_INITIAL,
             pace_pps: PPS_MAX,
             rtt_min_us: 1,
             rto_us: 0,
             delivered: 0,
             acked_at_us: None,
-            target: 10,
+            target: WINDOW_INITIAL,
             repair: None,
             route_pps: None,
             is_crowded: false,
@@ -164,6 +166,16 @@ impl Kumi {
     /// Returns whether a window lasts longer than a clump; otherwise a pace has no effect.
     fn is_spaced(&self) -> bool {
         2 * self.rtt_min_us * CLUMPS_PS > SECOND_US
+    }
+
+    /// Returns the pace for a rate. In an all-to-all, a rate is that of the connection beside the
+    /// others, so a host that is late could not catch up. A first window in each round trip, as a
+    /// new connection has it, is the least there.
+    fn least_pace(&self, pps: u64) -> u64 {
+        match self.is_crowded {
+            true => pps.max(WINDOW_INITIAL * SECOND_US / self.rtt_min_us),
+            false => pps,
+        }
     }
 
     /// Returns whether a window of `flying` packets overflowed because of the path's rate.
@@ -388,7 +400,7 @@ impl Kumi {
                 }
             }
             Mode::Hold => {
-                self.pace_pps = self.held_pace();
+                self.pace_pps = self.least_pace(self.held_pace());
                 self.window = self.held_window();
             }
             Mode::Compete => {
@@ -408,12 +420,13 @@ impl Kumi {
                     self.window = u64::from(self.cubic.window()).max(WINDOW_MIN);
                 }
                 // What fits the window leaves at the path's rate.
-                self.pace_pps = match self.clocked_pps(a) * 5 / 4 {
+                let pps = match self.clocked_pps(a) * 5 / 4 {
                     _ if is_at_once => PPS_MAX,
                     clocked_pps if is_full || !is_bounded => clocked_pps,
                     clocked_pps if self.path.is_limited() => rate.max(clocked_pps),
                     clocked_pps => (rate + rate / STEP_LAST).max(clocked_pps),
                 };
+                self.pace_pps = self.least_pace(pps);
             }
         }
     }
