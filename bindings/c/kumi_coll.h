@@ -159,7 +159,7 @@ int kumi_coll_ranks_is_multi_site(const struct kumi_coll_ranks *ranks);
 
 /*
  * Finds the fair share of a connection in an all-to-all of all ranks. Returns 0, or -1 for a single
- * rank and where TCP's windows express the share.
+ * rank and where a window can express the share on the longest path.
  */
 int kumi_coll_ranks_fair_share(const struct kumi_coll_ranks *ranks, struct kumi_coll_fair_share *share);
 

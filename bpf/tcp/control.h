@@ -346,7 +346,7 @@ static __always_inline void steer(struct kumi_tcp_memory *memory, struct sock *s
 		if (pps < clocked && !memory->is_local)
 			pps = clocked;
 		if (is_paced)
-			set_pace(sk, least_pace(memory, tp, pps));
+			set_pace(sk, memory->is_local ? pps : least_pace(memory, tp, pps));
 		else
 			set_burst(sk, clocked);
 	}

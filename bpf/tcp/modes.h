@@ -48,8 +48,8 @@ static __always_inline bool has_train(const struct kumi_tcp_memory *memory)
 
 /*
  * Returns the pace for a rate. In an all-to-all, a rate is that of the connection beside the
- * others, so a host that is late could not catch up. A first window in each round trip, as a new
- * connection has it, is the least there.
+ * others: if a host is late, fewer are active, and it is too low. There the pace is at least the
+ * first window of a new connection (RFC 6928) per shortest round trip.
  */
 static __always_inline __u32 least_pace(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 					__u32 pps)

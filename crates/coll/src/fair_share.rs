@@ -8,9 +8,9 @@
 //!   p     payload of a full link, less the acknowledgements of the other direction
 //! ```
 //!
-//! Where S fills two packets of the longest round trip, a window expresses it there, and the
-//! connections of that path keep to the rate that they find. The others then have no fair share
-//! either: between hosts of one site they would wait at the rate of the link between sites.
+//! Where S fills two packets of the longest round trip, a window of two packets can express it on
+//! that path, and its connections keep to the rate that they find. The others then have no fair
+//! share either: between hosts of one site they would wait at the rate of the link between sites.
 
 use crate::distance::furthest_s;
 use crate::plan::PORT_BYTES;

@@ -185,7 +185,7 @@ impl Ranks {
     }
 
     /// Returns the fair share of a connection in an all-to-all of all ranks; `None` for a single
-    /// rank, or where windows express it.
+    /// rank, or where a window can express it on the longest path.
     pub fn fair_share(&self) -> Option<FairShare> {
         FairShare::new(&self.network)
     }

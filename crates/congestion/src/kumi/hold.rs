@@ -27,8 +27,9 @@ pub(super) struct Held {
 }
 
 impl Kumi {
-    pub(super) fn held_window(&self) -> u64 {
-        let rate = self.path.rate().max(self.pace_pps);
+    /// Returns the window for a rate, of the path or of a probe.
+    pub(super) fn held_window(&self, pps: u64) -> u64 {
+        let rate = self.path.rate().max(pps);
         let full = packets_of(rate, self.rtt_min_us);
         let most = if self.held.is_own {
             2 * full
@@ -45,15 +46,16 @@ impl Kumi {
             self.step = STEP_LAST;
         }
         let rate = self.path.rate();
-        self.pace_pps = self.least_pace(rate + if is_probing { rate / self.step } else { 0 });
+        let pps = rate + if is_probing { rate / self.step } else { 0 };
+        self.pace_pps = self.least_pace(pps);
         // The packets of a restart arrive in its first round.
         self.held = Held {
             is_own,
             is_probing,
-            probed_pps: if is_probing { self.pace_pps } else { 0 },
+            probed_pps: if is_probing { pps } else { 0 },
             ..Held::default()
         };
-        self.window = self.held_window();
+        self.window = self.held_window(pps);
     }
 
     /// Returns the pace while the rate is held.

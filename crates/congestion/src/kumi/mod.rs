@@ -169,8 +169,8 @@ impl Kumi {
     }
 
     /// Returns the pace for a rate. In an all-to-all, a rate is that of the connection beside the
-    /// others, so a host that is late could not catch up. A first window in each round trip, as a
-    /// new connection has it, is the least there.
+    /// others: if a host is late, fewer are active, and it is too low. There the pace is at least
+    /// the first window of a new connection (RFC 6928) per shortest round trip.
     fn least_pace(&self, pps: u64) -> u64 {
         match self.is_crowded {
             true => pps.max(WINDOW_INITIAL * SECOND_US / self.rtt_min_us),
@@ -400,8 +400,9 @@ impl Kumi {
                 }
             }
             Mode::Hold => {
-                self.pace_pps = self.least_pace(self.held_pace());
-                self.window = self.held_window();
+                let pps = self.held_pace();
+                self.pace_pps = self.least_pace(pps);
+                self.window = self.held_window(pps);
             }
             Mode::Compete => {
                 let is_bounded = self.path.is_bounded;
