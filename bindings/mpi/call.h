@@ -22,13 +22,15 @@ struct call {
     /* True if kumi_failed() was called. */
     bool has_failed;
     /*
-     * True if the call may be made in either way, under `auto`, and its trial begins with `usual`
-     * (trial.h). Otherwise a call that is long enough is planned.
+     * True if the call may be made in either of `ways`, under `auto`, and its trial begins with
+     * them (trial.h). Otherwise a call that is long enough is planned.
      */
     bool is_tried;
-    enum kumi_way usual;
+    struct kumi_ways ways;
     /* Trial of the call, or NULL. */
     struct kumi_trial *trial;
+    /* The way in which it is made, unless it is left to the library: at first a plan. */
+    enum kumi_way way;
 };
 
 /*
@@ -71,8 +73,9 @@ enum { KUMI_EXCHANGE_RANKS_MAX = 256, KUMI_TRIED_RANKS_MAX = 64 };
 KUMI_HIDDEN bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least);
 
 /*
- * Returns whether a call is planned that is long enough for it: always, or by its trial. On an
- * error, returns true with the error in the call's result. `bytes` is a length that all ranks know.
+ * Chooses the way of a call that is long enough: by its trial if it has one, else by a plan. Returns
+ * false if it is left to the library. On an error, returns true with the error in the call's
+ * result. `bytes` is a length that all ranks know.
  */
 KUMI_HIDDEN bool kumi_is_chosen(struct call *call, uint64_t bytes);
 
@@ -88,7 +91,7 @@ KUMI_HIDDEN bool kumi_open(struct call *call);
  */
 KUMI_HIDDEN void kumi_failed(struct call *call, const char *what, int code);
 
-/* Executes a plan, unless the call has already failed. */
+/* Executes a call, unless it has already failed. */
 KUMI_HIDDEN void kumi_carry_call(struct call *call, struct kumi_carried carried);
 
 static inline int integer(const struct call *call, int at)
@@ -136,10 +139,16 @@ static inline struct kumi_buffer buffers(const struct call *call, int at, int bl
                                 .blocks = blocks};
 }
 
+/* Returns whether all blocks at once is one of the two ways of the call. */
+static inline bool may_be_at_once(const struct call *call)
+{
+    return call->is_tried && (call->ways.usual == KUMI_AT_ONCE || call->ways.other == KUMI_AT_ONCE);
+}
+
 /* Returns whether the communicator has few enough ranks for a planned all-to-all. */
 static inline bool may_exchange(const struct call *call)
 {
-    bool is_only_tried = call->is_tried && call->usual == KUMI_BY_LIBRARY;
+    bool is_only_tried = call->is_tried && call->ways.usual == KUMI_BY_LIBRARY && !may_be_at_once(call);
     return call->of->size <= (is_only_tried ? KUMI_TRIED_RANKS_MAX : KUMI_EXCHANGE_RANKS_MAX);
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Executes a planned collective. */
+/* Executes a collective step by step. */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "at_once.h"
 #include "carry.h"
 #include "flight.h"
 #include "marking.h"
@@ -27,10 +28,34 @@ struct run {
     struct kumi_communicator *of;
     const struct kumi_carried *carried;
     const char *name;
+    /* Source of the steps: the rank's part of a plan, or `at_once` if it is NULL. */
     struct kumi_coll_work *work;
+    struct kumi_at_once at_once;
     struct kumi_flight flight;
     struct kumi_stall stall;
 };
+
+/* Returns the number of the next step to begin now, or -1. */
+static int64_t next(struct run *run, struct kumi_coll_step *step)
+{
+    if (run->work != NULL)
+        return run->of->job->planner->work_begin(run->work, step);
+    return kumi_at_once_begin(&run->at_once, step) ? 0 : -1;
+}
+
+static void finish(struct run *run, int64_t step)
+{
+    if (run->work != NULL)
+        run->of->job->planner->work_complete(run->work, step);
+    else
+        kumi_at_once_complete(&run->at_once);
+}
+
+static bool is_finished(const struct run *run)
+{
+    return run->work != NULL ? run->of->job->planner->work_is_complete(run->work)
+                             : kumi_at_once_is_complete(&run->at_once);
+}
 
 static bool is_send(const struct kumi_coll_step *step)
 {
@@ -164,7 +189,7 @@ static int begin_all(struct run *run)
         if (!kumi_flight_room(flight, abi))
             return KUMI_MPI_NOTHING_TO_CALL;
         struct kumi_begun *begun = &flight->begun[flight->count];
-        begun->number = run->of->job->planner->work_begin(run->work, &begun->step);
+        begun->number = next(run, &begun->step);
         if (begun->number < 0)
             return 0;
         int error = begin(run, begun, flight->requests + (size_t)flight->count * abi->request_bytes);
@@ -196,7 +221,7 @@ static int complete_all(struct run *run, int finished, int error)
         if (error == 0)
             error = complete(run, begun, flight->statuses + (size_t)i * abi->status_bytes);
         if (error == 0)
-            run->of->job->planner->work_complete(run->work, begun->number);
+            finish(run, begun->number);
         free(begun->scratch);
         begun->number = -1;
     }
@@ -229,7 +254,6 @@ static int stand_still(struct run *run)
 
 static int carry_out(struct run *run)
 {
-    const struct kumi_planner *planner = run->of->job->planner;
     const struct kumi_abi *abi = run->of->abi;
     struct kumi_flight *flight = &run->flight;
     if (!kumi_flight_room(flight, abi))
@@ -237,7 +261,7 @@ static int carry_out(struct run *run)
     memcpy(flight->requests, run->of->failure, abi->request_bytes);
     flight->begun[NEWS] = (struct kumi_begun){.number = INT64_MAX};
     flight->count = 1;
-    while (!planner->work_is_complete(run->work)) {
+    while (!is_finished(run)) {
         int error = begin_all(run), finished = 0;
         if (error != 0)
             return error;
@@ -286,21 +310,40 @@ static void abandon(struct run *run)
     }
 }
 
-int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried, const char *name)
+/*
+ * Opens the source of the steps. Returns false, with a message, if the collective cannot be
+ * planned.
+ */
+static bool open_steps(struct run *run)
 {
     char message[ERROR_BYTES] = "";
+    const struct kumi_communicator *of = run->of;
+    const struct kumi_carried *carried = run->carried;
     const struct kumi_planner *planner = of->job->planner;
-    struct run run = {.of = of, .carried = carried, .name = name, .stall = {.of = of}};
+    if (carried->is_at_once) {
+        run->at_once = (struct kumi_at_once){.rank = of->rank,
+                                             .size = of->size,
+                                             .out_bytes = carried->out_bytes,
+                                             .in_bytes = carried->in_bytes};
+        return true;
+    }
     if (carried->equal.block_bytes > 0) {
         struct kumi_coll_equal equal = carried->equal;
         equal.out_bytes = carried->out_bytes;
         equal.in_bytes = carried->in_bytes;
-        run.work = planner->work_equal(of->ranks, of->rank, &equal, message, sizeof(message));
+        run->work = planner->work_equal(of->ranks, of->rank, &equal, message, sizeof(message));
     } else {
-        run.work = planner->work_new(of->ranks, of->rank, &carried->request, message, sizeof(message));
+        run->work = planner->work_new(of->ranks, of->rank, &carried->request, message, sizeof(message));
     }
-    if (run.work == NULL) {
-        fprintf(stderr, "kumi: rank %d: %s: %s\n", of->rank, name, message);
+    if (run->work == NULL)
+        fprintf(stderr, "kumi: rank %d: %s: %s\n", of->rank, run->name, message);
+    return run->work != NULL;
+}
+
+int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried, const char *name)
+{
+    struct run run = {.of = of, .carried = carried, .name = name, .stall = {.of = of}};
+    if (!open_steps(&run)) {
         kumi_break(of);
         return KUMI_MPI_NOTHING_TO_CALL;
     }
@@ -309,6 +352,7 @@ int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
     if (error != 0)
         abandon(&run);
     kumi_flight_end(&run.flight);
-    planner->work_free(run.work);
+    if (run.work != NULL)
+        of->job->planner->work_free(run.work);
     return error;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Collectives that are executed by a plan instead of by the MPI library.
+ * Collectives that are executed by a plan, or with all blocks at once, instead of by the MPI library.
  *
  * All ranks must decide alike. So the decision depends only on values that MPI requires to be equal
  * on all ranks: the bytes of a block, the communicator and the root. Where these do not suffice, it
@@ -46,15 +46,16 @@ bool kumi_is_chosen(struct call *call, uint64_t bytes)
     struct kumi_communicator *of = call->of;
     if (!call->is_tried || call->result != 0)
         return true;
-    call->trial = kumi_trial_of(&of->trials, call->name, bytes, call->usual);
+    call->trial = kumi_trial_of(&of->trials, call->name, bytes, call->ways);
+    call->way = call->ways.usual;
     if (call->trial == NULL)
-        return call->usual == KUMI_BY_PLAN;
+        return call->way != KUMI_BY_LIBRARY;
     int error;
     bool is_told = of->rank == 0 && kumi_is_verbose();
-    enum kumi_way way = kumi_trial_begin(call->trial, of->abi, of->comm, is_told, &error);
+    call->way = kumi_trial_begin(call->trial, of->abi, of->comm, is_told, &error);
     if (error != 0)
-        kumi_failed(call, "ranks cannot compare the times of plans and of the MPI library", error);
-    return error != 0 || way == KUMI_BY_PLAN;
+        kumi_failed(call, "ranks cannot compare their times with the MPI library's", error);
+    return error != 0 || call->way != KUMI_BY_LIBRARY;
 }
 
 bool kumi_open(struct call *call)
@@ -83,16 +84,10 @@ void kumi_carry_call(struct call *call, struct kumi_carried carried)
 }
 
 /*
- * Communicators on which `auto` plans a collective at first: those on which plans were faster
- * (ADR 030, docs/perf-log.md of 2026-11-24). Those that are not reductions are then tried
- * (ADR 046).
+ * What `auto` does at first between hosts: what was measured to be faster (ADR 030,
+ * docs/perf-log.md of 2026-11-24). Collectives that are not reductions are then tried (ADR 046).
  */
-enum automatic {
-    NEVER,
-    /* Communicators with one rank per host, if some hosts send long bursts into ports. */
-    LONG_BURSTS,
-    BETWEEN_HOSTS,
-};
+enum automatic { LIBRARY, PLAN };
 
 /*
  * The collectives, their names in KUMI_COLL, and the kinds of their arguments as in fortran.h. The
@@ -104,22 +99,24 @@ static const struct replaced {
     /* The result of a sum of floats depends on the order of the plan. */
     bool is_reduction;
     enum automatic automatic;
+    /* All-to-alls. With one rank per host and short bursts, all blocks at once are faster. */
+    bool is_exchange;
 } all_replaced[] = {
-    {"MPI_Alltoall", "alltoall", "bitbitc", kumi_alltoall, false, NEVER},
-    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, LONG_BURSTS},
-    {"MPI_Gather", "gather", "bitbitic", kumi_gather, false, BETWEEN_HOSTS},
-    {"MPI_Gatherv", "gatherv", "bitbaatic", kumi_gatherv, false, BETWEEN_HOSTS},
-    {"MPI_Scatter", "scatter", "bitbitic", kumi_scatter, false, NEVER},
-    {"MPI_Scatterv", "scatterv", "baatbitic", kumi_scatterv, false, NEVER},
-    {"MPI_Allgather", "allgather", "bitbitc", kumi_allgather, false, BETWEEN_HOSTS},
-    {"MPI_Allgatherv", "allgatherv", "bitbaatc", kumi_allgatherv, false, BETWEEN_HOSTS},
-    {"MPI_Bcast", "bcast", "bitic", kumi_bcast, false, BETWEEN_HOSTS},
-    {"MPI_Allreduce", "allreduce", "bbitoc", kumi_allreduce, true, BETWEEN_HOSTS},
-    {"MPI_Reduce", "reduce", "bbitoic", kumi_reduce, true, BETWEEN_HOSTS},
-    {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", kumi_reduce_scatter, true, BETWEEN_HOSTS},
-    {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", kumi_reduce_scatter_block, true,
-     BETWEEN_HOSTS},
-    {"MPI_Barrier", "barrier", "c", kumi_barrier, false, BETWEEN_HOSTS},
+    {"MPI_Alltoall", "alltoall", "bitbitc", kumi_alltoall, false, LIBRARY, true},
+    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, PLAN, true},
+    {"MPI_Gather", "gather", "bitbitic", kumi_gather, false, PLAN, false},
+    {"MPI_Gatherv", "gatherv", "bitbaatic", kumi_gatherv, false, PLAN, false},
+    {"MPI_Scatter", "scatter", "bitbitic", kumi_scatter, false, LIBRARY, false},
+    {"MPI_Scatterv", "scatterv", "baatbitic", kumi_scatterv, false, LIBRARY, false},
+    {"MPI_Allgather", "allgather", "bitbitc", kumi_allgather, false, PLAN, false},
+    {"MPI_Allgatherv", "allgatherv", "bitbaatc", kumi_allgatherv, false, PLAN, false},
+    {"MPI_Bcast", "bcast", "bitic", kumi_bcast, false, PLAN, false},
+    {"MPI_Allreduce", "allreduce", "bbitoc", kumi_allreduce, true, PLAN, false},
+    {"MPI_Reduce", "reduce", "bbitoic", kumi_reduce, true, PLAN, false},
+    {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", kumi_reduce_scatter, true, PLAN, false},
+    {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", kumi_reduce_scatter_block, true, PLAN,
+     false},
+    {"MPI_Barrier", "barrier", "c", kumi_barrier, false, PLAN, false},
 };
 
 enum { ARGUMENTS_MAX = 9 };
@@ -131,18 +128,14 @@ static bool is_asked_for(const struct replaced *of)
     return kumi_coll_is_requested(of->name) && !(of->is_reduction && kumi_coll_is_reproducible());
 }
 
-/* Returns the way in which `auto` executes a collective until it is tried. */
-static enum kumi_way usual_way(const struct replaced *replaced, const struct kumi_communicator *of)
+/* Returns how `auto` executes a collective until it is tried, and what is tried. */
+static struct kumi_ways first_ways(const struct replaced *replaced, const struct kumi_communicator *of)
 {
-    switch (replaced->automatic) {
-    case NEVER:
-        return KUMI_BY_LIBRARY;
-    case LONG_BURSTS:
-        return of->shares_hosts || of->job->has_short_bursts ? KUMI_BY_LIBRARY : KUMI_BY_PLAN;
-    case BETWEEN_HOSTS:
-        break;
-    }
-    return KUMI_BY_PLAN;
+    bool is_exchange = replaced->is_exchange;
+    enum kumi_way own = is_exchange && of->job->has_short_bursts ? KUMI_AT_ONCE : KUMI_BY_PLAN;
+    bool is_own = (replaced->automatic == PLAN || own == KUMI_AT_ONCE) && !(is_exchange && of->shares_hosts);
+    return is_own ? (struct kumi_ways){.usual = own, .other = KUMI_BY_LIBRARY}
+                  : (struct kumi_ways){.usual = KUMI_BY_LIBRARY, .other = own};
 }
 
 /* Returns the replacement of a function, or `none` if it is not replaced or not requested. */
@@ -160,7 +153,7 @@ static const struct replaced *replaced_of(struct kumi_mpi_call *call)
 }
 
 /*
- * Executes a call by a plan, or returns false to leave it to the library. A large call has counts
+ * Executes a call, or returns false to leave it to the library. A large call has counts
  * of 64 bits and is left to the library.
  */
 static bool replace(const struct replaced *replaced, struct call *call, bool is_large)
@@ -181,7 +174,7 @@ static bool replace(const struct replaced *replaced, struct call *call, bool is_
     }
     /* A trial would change the sums of floats from run to run. */
     call->is_tried = of->job->is_automatic && !replaced->is_reduction;
-    call->usual = usual_way(replaced, of);
+    call->ways = first_ways(replaced, of);
     bool is_done = !is_large && replaced->instead(call);
     /* Counted whatever the outcome, so that all ranks count the same calls. */
     kumi_communicator_pass(of);
@@ -189,7 +182,7 @@ static bool replace(const struct replaced *replaced, struct call *call, bool is_
         kumi_break(of);
     /* A barrier that is left to the library is not counted. */
     if (is_done || replaced->instead != kumi_barrier)
-        kumi_tally(of->job->rank, of->size < of->job->size, is_done);
+        kumi_tally(of->job->rank, of->size < of->job->size, is_done ? call->way : KUMI_BY_LIBRARY);
     return is_done;
 }
 
@@ -207,7 +200,7 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, i
         arguments = converted;
     }
     kumi_handle comm = arguments[strlen(replaced->arguments) - 1];
-    struct call call = {.arguments = arguments, .name = replaced->call};
+    struct call call = {.arguments = arguments, .name = replaced->call, .way = KUMI_BY_PLAN};
     is_inside = true;
     call.of = kumi_communicator(job, comm);
     bool is_done = call.of != NULL && replace(replaced, &call, called->calling == BY_VALUE_LARGE);

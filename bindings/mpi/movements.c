@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Planned collectives that move blocks of lengths that all ranks know: alltoall, gather, scatter,
+ * Collectives that move blocks of lengths that all ranks know: alltoall, gather, scatter,
  * allgather, bcast, barrier.
  */
 
@@ -59,18 +59,22 @@ bool kumi_alltoall(struct call *call)
         return false;
     uint64_t bytes = kumi_element_bytes(of->abi, both.to.type, &is_plain) * (uint64_t)both.to.count;
     /*
-     * An all-to-all needs the most control messages, because each rank exchanges them with all
-     * others. For this reason shorter blocks are not planned between sites either.
+     * A planned all-to-all needs the most control messages, because each rank exchanges them with
+     * all others. For this reason shorter blocks are not planned between sites either.
      */
-    if (bytes < KUMI_BLOCK_BYTES_MIN || !may_exchange(call) || !kumi_is_chosen(call, bytes) ||
-        !kumi_open(call))
+    if (!may_exchange(call))
+        return false;
+    bool is_long = may_be_at_once(call) ? kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN)
+                                        : bytes >= KUMI_BLOCK_BYTES_MIN;
+    if (!is_long || !kumi_is_chosen(call, bytes) || !kumi_open(call))
         return false;
     if (call->result == 0 && !both.in_place)
         call->result = kumi_judge_buffers(call, &both.from, &both.to);
     if (call->result == 0)
         kumi_exchange(
             call, &both,
-            (struct kumi_carried){.equal = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = bytes}});
+            (struct kumi_carried){.equal = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = bytes},
+                                  .is_at_once = call->way == KUMI_AT_ONCE});
     return true;
 }
 

@@ -7,15 +7,16 @@
 
 #include "tally.h"
 
-static unsigned planned, by_library, planned_of_part;
+static unsigned by_library, planned, at_once, planned_of_part;
 /* -1 until the first call. */
 static int own_rank = -1;
 
-void kumi_tally(int job_rank, bool is_part, bool is_planned)
+void kumi_tally(int job_rank, bool is_part, enum kumi_way way)
 {
+    unsigned *counts[] = {&by_library, &planned, &at_once};
     __atomic_store_n(&own_rank, job_rank, __ATOMIC_RELAXED);
-    __atomic_add_fetch(is_planned ? &planned : &by_library, 1, __ATOMIC_RELAXED);
-    if (is_planned && is_part)
+    __atomic_add_fetch(counts[way], 1, __ATOMIC_RELAXED);
+    if (way == KUMI_BY_PLAN && is_part)
         __atomic_add_fetch(&planned_of_part, 1, __ATOMIC_RELAXED);
 }
 
@@ -31,6 +32,8 @@ __attribute__((destructor)) static void report(void)
         return;
     fprintf(stderr, "kumi: %u collectives were planned, %u were left to the MPI library\n", planned,
             by_library);
+    if (at_once > 0)
+        fprintf(stderr, "kumi: %u all-to-alls sent all blocks at once\n", at_once);
     if (planned_of_part > 0)
         fprintf(
             stderr,

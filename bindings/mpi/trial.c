@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Tries plans against the MPI library, and the library against plans. */
+/* Tries the other way of a call from time to time. */
 
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static unsigned long now(void)
 }
 
 struct kumi_trial *kumi_trial_of(struct kumi_trials *trials, const char *name, uint64_t bytes,
-                                 enum kumi_way usual)
+                                 struct kumi_ways ways)
 {
     unsigned length_class = 63 - (unsigned)__builtin_clzll(bytes | 1);
     for (int i = 0; i < KUMI_TRIALS_MAX; i++) {
@@ -38,7 +38,7 @@ struct kumi_trial *kumi_trial_of(struct kumi_trials *trials, const char *name, u
         if (trial->name == NULL) {
             trial->name = name;
             trial->length_class = length_class;
-            trial->usual = usual;
+            trial->ways = ways;
             trial->distance = DISTANCE_FIRST;
         }
         if (trial->length_class == length_class && strcmp(trial->name, name) == 0)
@@ -57,18 +57,16 @@ static unsigned long sum(const unsigned long *times)
 }
 
 /* Prints the mean time of a call in each way, and the choice. */
-static void tell(const struct kumi_trial *trial, unsigned long plan, unsigned long library)
+static void tell(const struct kumi_trial *trial, unsigned long own, unsigned long library)
 {
+    static const char *const choices[] = {"left to the MPI library", "planned", "all at once"};
+    static const char *const ways[] = {"by the MPI library", "by plan", "all at once"};
+    enum kumi_way usual = trial->ways.usual;
     double milliseconds = KUMI_TRIAL_COUNTED * 1e6;
-    fprintf(stderr, "kumi: %s from %llu bytes: %.3f ms by plan, %.3f ms by the MPI library: %s\n",
-            trial->name, 1ULL << trial->length_class, (double)plan / milliseconds,
-            (double)library / milliseconds,
-            trial->usual == KUMI_BY_PLAN ? "planned" : "left to the MPI library");
-}
-
-static enum kumi_way other_than(enum kumi_way way)
-{
-    return way == KUMI_BY_PLAN ? KUMI_BY_LIBRARY : KUMI_BY_PLAN;
+    fprintf(stderr, "kumi: %s from %llu bytes: %.3f ms %s, %.3f ms by the MPI library: %s\n", trial->name,
+            1ULL << trial->length_class, (double)own / milliseconds,
+            ways[usual == KUMI_BY_LIBRARY ? trial->ways.other : usual], (double)library / milliseconds,
+            choices[usual]);
 }
 
 /* Makes the faster way the usual one. */
@@ -76,11 +74,11 @@ static void choose(struct kumi_trial *trial, bool is_told)
 {
     unsigned long other = sum(trial->longest[KUMI_TRIAL_OTHER]);
     unsigned long usual = sum(trial->longest[KUMI_TRIAL_USUAL]);
-    bool was_planned = trial->usual == KUMI_BY_PLAN;
+    bool was_library = trial->ways.usual == KUMI_BY_LIBRARY;
     if ((double)other < (double)usual * FASTER)
-        trial->usual = other_than(trial->usual);
+        trial->ways = (struct kumi_ways){.usual = trial->ways.other, .other = trial->ways.usual};
     if (is_told)
-        tell(trial, was_planned ? usual : other, was_planned ? other : usual);
+        tell(trial, was_library ? other : usual, was_library ? usual : other);
     double ratio = other > usual ? (double)other / (double)usual : (double)usual / (double)other;
     double distance = trial->distance * DISTANCE_FACTOR * ratio;
     trial->distance = distance < DISTANCE_MAX ? (unsigned)distance : DISTANCE_MAX;
@@ -95,26 +93,26 @@ enum kumi_way kumi_trial_begin(struct kumi_trial *trial, const struct kumi_abi *
         trial->is_pending = false;
         *error = abi->Wait(trial->request, abi->status_ignore);
         if (*error != 0)
-            return trial->usual;
+            return trial->ways.usual;
         choose(trial, is_told);
     }
     unsigned call = trial->calls++;
     trial->time = NULL;
     if (call < trial->distance)
-        return trial->usual;
+        return trial->ways.usual;
     call -= trial->distance;
     unsigned series = call / KUMI_TRIAL_SERIES, at = call % KUMI_TRIAL_SERIES;
     if (series == KUMI_TRIAL_SERIES_COUNT) {
         *error = abi->Iallreduce(trial->own, trial->longest, KUMI_TRIAL_SERIES_COUNT * KUMI_TRIAL_COUNTED,
                                  abi->unsigned_long, abi->maximum, comm, trial->request);
         trial->is_pending = *error == 0;
-        return trial->usual;
+        return trial->ways.usual;
     }
     if (at > 0) {
         trial->time = &trial->own[series][at - 1];
         trial->began = now();
     }
-    return series == KUMI_TRIAL_USUAL ? trial->usual : other_than(trial->usual);
+    return series == KUMI_TRIAL_USUAL ? trial->ways.usual : trial->ways.other;
 }
 
 void kumi_trial_end(struct kumi_trial *trial)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Measures whether a plan or the MPI library is faster (ADR 046).
+ * Measures whether the MPI library is faster than a plan or than all blocks at once (ADR 046).
  *
  * The calls of one collective on one communicator with lengths of one class have a trial. Most of
  * them are executed in the usual way, which is at first that of ADR 030. Sometimes the other way is
@@ -20,8 +20,16 @@
 
 #include "abi.h"
 
-/* Ways to execute a call. */
-enum kumi_way { KUMI_BY_LIBRARY, KUMI_BY_PLAN };
+/*
+ * Ways to execute a call: by the MPI library, by a plan, or with all blocks of an all-to-all at
+ * once (at_once.h).
+ */
+enum kumi_way { KUMI_BY_LIBRARY, KUMI_BY_PLAN, KUMI_AT_ONCE };
+
+/* The way in which a call is usually made, and the one that is compared with it. */
+struct kumi_ways {
+    enum kumi_way usual, other;
+};
 
 /*
  * Number of calls that are made in one way before the other is used, and how many of them count.
@@ -40,7 +48,7 @@ struct kumi_trial {
     /* Name of the MPI function, NULL for an unused trial; base-2 logarithm of the length. */
     const char *name;
     unsigned length_class;
-    enum kumi_way usual;
+    struct kumi_ways ways;
     /* Calls since the last comparison, and those of them before the other way is tried. */
     unsigned calls, distance;
     /* Times of this rank by series, and the longest of any rank, in nanoseconds. */
@@ -59,10 +67,10 @@ struct kumi_trials {
 
 /*
  * Returns the trial of a collective for a length, which all ranks know, or NULL if there is no room
- * for it. A new trial has `usual` as its usual way. `name` is a constant.
+ * for it. A new trial begins with `ways`. `name` is a constant.
  */
 KUMI_HIDDEN struct kumi_trial *kumi_trial_of(struct kumi_trials *trials, const char *name, uint64_t bytes,
-                                             enum kumi_way usual);
+                                             struct kumi_ways ways);
 
 /*
  * Begins a call and returns the way to execute it. All ranks of `comm` call it. Writes an MPI error

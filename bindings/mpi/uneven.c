@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Planned collectives in which each rank knows only its own lengths: alltoallv, gatherv, scatterv.
+ * Collectives in which each rank knows only its own lengths: alltoallv, gatherv, scatterv.
  * They follow the plan for blocks of one length, so ranks need not exchange lengths. That length is
  * the power of two above the longest block of an earlier call.
  */
@@ -97,7 +97,7 @@ bool kumi_alltoallv(struct call *call)
     if (!is_planned(call, history, most * element_bytes, total * element_bytes))
         return false;
     uint64_t full = history->block_bytes / 2 * (uint64_t)(of->size - 1);
-    if (call->result == 0 && history->total_bytes_min < full / DENSE_PART)
+    if (call->result == 0 && call->way == KUMI_BY_PLAN && history->total_bytes_min < full / DENSE_PART)
         return false;
     if (!kumi_open(call))
         return false;
@@ -106,12 +106,14 @@ bool kumi_alltoallv(struct call *call)
     if (call->result != 0)
         return true;
     /* All ranks have compared the same lengths, so they decide alike. */
-    if (of->size <= EXACT_RANKS_MAX && history->block_bytes / 2 >= EXACT_BLOCK_BYTES_MIN)
+    if (call->way == KUMI_BY_PLAN && of->size <= EXACT_RANKS_MAX &&
+        history->block_bytes / 2 >= EXACT_BLOCK_BYTES_MIN)
         exchange_exactly(call, &both, element_bytes);
     else
         kumi_exchange(call, &both,
                       (struct kumi_carried){
-                          .equal = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = history->block_bytes}});
+                          .equal = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = history->block_bytes},
+                          .is_at_once = call->way == KUMI_AT_ONCE});
     return true;
 }
 

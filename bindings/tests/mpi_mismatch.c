@@ -91,6 +91,18 @@ static int call(const char *name, MPI_Comm comm)
         spread(length(last));
         return MPI_Alltoallv(from, counts, places, MPI_INT, to, counts, places, MPI_INT, comm);
     }
+    if (strcmp(name, "alltoallv-none") == 0) {
+        /* The last rank expects nothing, and the others send blocks that no answer awaits. */
+        spread(LONG);
+        for (int i = 0; i < 3; i++)
+            MPI_Alltoallv(from, counts, places, MPI_INT, to, counts, places, MPI_INT, comm);
+        int *none = calloc((size_t)ranks, sizeof(*none));
+        spread(SHORT);
+        int error = MPI_Alltoallv(from, rank == last ? none : counts, places, MPI_INT, to,
+                                  rank == last ? none : counts, places, MPI_INT, comm);
+        free(none);
+        return error;
+    }
     if (strcmp(name, "bcast-far-ahead") == 0) {
         /* The root does not wait, so it is in the barrier while the others wait for call 0. */
         int error = MPI_Bcast(to, length(0), MPI_INT, 0, comm);

@@ -341,9 +341,19 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
         KUMI_TEST_PART=uneven KUMI_TEST_BURSTS=$1 on_hosts "$suffix" 2>&1 >"$work/stdout" |
             grep "collectives were planned" && ! grep -q FAILED "$work/stdout"
     }
+    at_once() { # at_once PROGRAM PART: ranks whose hosts all send short bursts
+        KUMI_TEST_BURSTS=short KUMI_TEST_PROGRAM=$work/$suffix-$1 KUMI_TEST_PART=$2 on_hosts "$suffix"
+    }
     # The other way is tried for four calls of a length, and too few follow for a comparison.
-    claim "$name hosts" "with short bursts all: alltoallv is at first the library's under auto" eval \
-        'uneven_tally short | grep -q "kumi: [0-6] collectives were planned"'
+    claim "$name hosts" "with short bursts all: alltoallv is at first all at once under auto" eval \
+        'at_once edges uneven 2>&1 | grep -qE "kumi: ([89]|1[0-9]) all-to-alls sent all blocks at once"'
+    KUMI_TEST_VERBOSE=0 claims "$name hosts, all blocks at once" at_once collectives ""
+    local case
+    for case in alltoallv-short alltoallv-none; do
+        claim "$name hosts, all blocks at once" "$case ends the job" eval \
+            'ends at_once mismatch $case &&
+                grep -qiE "^kumi: .*different counts|truncated|MPI_ERROR field in MPI_Status" "$work/stdout"'
+    done
     claim "$name hosts" "one with long bursts: alltoallv is at first planned under auto" eval \
         'uneven_tally long | grep -qE "kumi: ([89]|1[0-9]) collectives were planned"'
     c -fPIC -shared -o "$work/slow_library.so" "$here/slow_library.c"
@@ -351,13 +361,15 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
     c -fPIC -shared -o "$work/slow_plan.so" "$here/slow_plan.c" -Wl,--no-as-needed \
         "$work/libkumi.so.$abi" -Wl,-rpath,"$work"
     tried() { # tried CALL CHOICE ASSIGNMENT: all comparisons of CALL end with CHOICE
-        local comparison="^kumi: $1 from .* ms by plan, .* ms by the MPI library:"
+        local comparison="^kumi: $1 from .* ms \(by plan\|all at once\), .* ms by the MPI library:"
         env "$3" KUMI_TEST_PART=repeated bash -c "$(declare -f on_hosts run_planned limit)
             work=$work; on_hosts $suffix" >"$work/stdout" 2>&1 && ! grep -q FAILED "$work/stdout" &&
             grep -q "$comparison" "$work/stdout" && ! grep "$comparison" "$work/stdout" | grep -qv ": $2\$"
     }
     claim "$name hosts" "under auto, a plan replaces a library that is measured to be slower" \
         tried MPI_Alltoall planned KUMI_TEST_PROFILER="$work/slow_library.so"
+    claim "$name hosts" "under auto, all blocks at once stay, against a library that is measured to be slower" \
+        eval 'KUMI_TEST_BURSTS=short tried MPI_Alltoall "all at once" KUMI_TEST_PROFILER="$work/slow_library.so"'
     claim "$name hosts" "under auto, the library replaces a plan that is measured to be slower" \
         tried MPI_Bcast "left to the MPI library" KUMI_TEST_LIBRARY="$work/slow_plan.so"
     claim "$name hosts" "one host under auto plans nothing" eval \
@@ -366,13 +378,13 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
 on_hosts() { # on_hosts SUFFIX ASSIGNMENT...: a host name per rank; assignments for the second
     local suffix=$1
     shift
-    KUMI_VERBOSE=1 KUMI_TEST_LIST=auto KUMI_TOPOLOGY=$work/one.toml KUMI_TEST_WORK=$work run_planned "$suffix" \
+    KUMI_VERBOSE=${KUMI_TEST_VERBOSE:-1} KUMI_TEST_LIST=auto KUMI_TOPOLOGY=$work/one.toml KUMI_TEST_WORK=$work run_planned "$suffix" \
         unshare --uts --mount sh -c 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; hostname "r$rank"; program=$1; shift
             bursts=short
             [ $rank = 1 ] && bursts=$KUMI_TEST_BURSTS || set --
             [ -z "$KUMI_TEST_BURSTS" ] ||
                 mount --bind "$KUMI_TEST_WORK/$bursts" /proc/sys/net/ipv4/tcp_tso_rtt_log
-            exec env "$@" "$program" "${KUMI_TEST_PART:-broadcast}"' sh "$work/$suffix-edges" "$@"
+            exec env "$@" "$program" "${KUMI_TEST_PART-broadcast}"' sh "${KUMI_TEST_PROGRAM:-$work/$suffix-edges}" "$@"
 }
 silent_python() { python3 "$@" >"$work/stdout" || { cat "$work/stdout"; return 1; }; }
 run_ranks() { # run_ranks SUFFIX PROGRAM...

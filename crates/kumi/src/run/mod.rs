@@ -32,8 +32,9 @@ pub struct Args {
     /// Does not mark phases of MPI programs.
     #[arg(long)]
     no_phases: bool,
-    /// MPI collectives to plan: `auto` (those where a plan is measured to win), `all`, `off`, or a
-    /// list such as gather,alltoall. The default is auto with a network file, and off without one.
+    /// MPI collectives to plan: `auto` (those where a plan, or all blocks at once, is measured to
+    /// win), `all`, `off`, or a list such as gather,alltoall. The default is auto with a network
+    /// file, and off without one.
     /// All ranks must have the same setting, or nothing is planned.
     #[arg(long, value_name = "LIST", env = "KUMI_COLL")]
     coll: Option<String>,
