@@ -14,7 +14,7 @@ static uint64_t block(const struct kumi_at_once *of, int *peer)
     return (of->is_sending ? of->out_bytes : of->in_bytes)[*peer];
 }
 
-/* Goes to the next block if this one has no more steps. Returns false if there is none. */
+/* Goes to the next block if this one has no more steps. Returns false after the last one. */
 static bool find(struct kumi_at_once *of)
 {
     int peer;

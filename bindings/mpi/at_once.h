@@ -28,7 +28,7 @@ struct kumi_at_once {
     int open;
 };
 
-/* Returns the next step in `step`, or false if there is none. */
+/* Writes the next step to `step`. Returns false after the last one. */
 KUMI_HIDDEN bool kumi_at_once_begin(struct kumi_at_once *of, struct kumi_coll_step *step);
 
 /* Completes a step that was begun. */

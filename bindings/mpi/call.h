@@ -73,9 +73,9 @@ enum { KUMI_EXCHANGE_RANKS_MAX = 256, KUMI_TRIED_RANKS_MAX = 64 };
 KUMI_HIDDEN bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least);
 
 /*
- * Chooses the way of a call that is long enough: by its trial if it has one, else by a plan. Returns
- * false if it is left to the library. On an error, returns true with the error in the call's
- * result. `bytes` is a length that all ranks know.
+ * Chooses the way of a call that is long enough: by its trial if it has one, else by a plan.
+ * Returns false if it is left to the library. On an error, returns true with the error in the
+ * call's result. `bytes` is a length that all ranks know.
  */
 KUMI_HIDDEN bool kumi_is_chosen(struct call *call, uint64_t bytes);
 

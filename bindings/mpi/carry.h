@@ -9,7 +9,10 @@ struct kumi_carried {
     /* The collective: `equal` if its `block_bytes` is not 0, otherwise `request`. */
     struct kumi_coll_request request;
     struct kumi_coll_equal equal;
-    /* True for an all-to-all that sends all blocks at once (at_once.h). The operation of `equal` names it. */
+    /*
+     * True for an all-to-all that sends all blocks at once (at_once.h). The operation of `equal`
+     * names it.
+     */
     bool is_at_once;
     /*
      * Addresses from which blocks are sent and at which they are received, by rank. For an
@@ -29,8 +32,8 @@ struct kumi_carried {
 KUMI_HIDDEN void kumi_break(struct kumi_communicator *of);
 
 /*
- * Executes the collective. Returns an MPI error code, 0 for success. `name` is the collective's, for
- * messages.
+ * Executes the collective. Returns an MPI error code, 0 for success. `name` is the collective's,
+ * for messages.
  */
 KUMI_HIDDEN int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
                            const char *name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Collectives that are executed by a plan, or with all blocks at once, instead of by the MPI library.
+ * Collectives that are executed by a plan, or with all blocks at once, instead of by the MPI
+ * library.
  *
  * All ranks must decide alike. So the decision depends only on values that MPI requires to be equal
  * on all ranks: the bytes of a block, the communicator and the root. Where these do not suffice, it

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Counts of collectives by the way in which they were made, reported at exit if KUMI_VERBOSE is set. */
+/* Counts of collectives by their execution, reported at exit if KUMI_VERBOSE is set. */
 #ifndef KUMI_MPI_TALLY_H
 #define KUMI_MPI_TALLY_H
 

@@ -37,8 +37,8 @@ pub struct FairShare {
 }
 
 impl FairShare {
-    /// Returns the fair share in a network; `None` for fewer than two hosts, or if windows express it
-    /// on the longest path.
+    /// Returns the fair share in a network; `None` for fewer than two hosts, or if a window can
+    /// express it on the longest path.
     pub fn new(network: &Network) -> Option<Self> {
         let paths = Paths::new(network);
         let hosts = paths.hosts() as f64;
