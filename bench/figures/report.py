@@ -171,9 +171,11 @@ def details(plan: dict[str, Any], result: dict[str, Any]) -> list[str]:
     """Returns medians of the targets' figures, for each case, variant and message size."""
     figures: dict[str, list[str]] = {}
     for target in plan.get("target", []):
-        of_case = figures.setdefault(target.get("case", ""), [])
-        if target["figure"] not in of_case:
-            of_case.append(target["figure"])
+        others = target.get("mean_with", []) + target.get("each_of", [])
+        for case in [target.get("case", ""), *others]:
+            of_case = figures.setdefault(case, [])
+            if target["figure"] not in of_case:
+                of_case.append(target["figure"])
     lines: list[str] = []
     for case, names in figures.items():
         rows = [row for row in result["rows"] if row["case"] == case]
