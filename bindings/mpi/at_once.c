@@ -18,8 +18,6 @@ static uint64_t block(const struct kumi_at_once *of, int *peer)
 static bool find(struct kumi_at_once *of)
 {
     int peer;
-    if (of->distance == 0)
-        of->distance = 1;
     if (of->distance < of->size && of->has_begun && of->offset == block(of, &peer)) {
         of->offset = 0;
         of->has_begun = false;

@@ -18,7 +18,7 @@ struct kumi_at_once {
     const uint64_t *out_bytes, *in_bytes;
     /*
      * The next step: a receive or a send, the distance to its peer, its place in the block, and
-     * whether an earlier step has begun the block.
+     * whether an earlier step has begun the block. The distance is 1 at first.
      */
     bool is_sending;
     int distance;

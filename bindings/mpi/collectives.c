@@ -85,12 +85,6 @@ void kumi_carry_call(struct call *call, struct kumi_carried carried)
 }
 
 /*
- * What `auto` does at first between hosts: what was measured to be faster (ADR 030,
- * docs/perf-log.md of 2026-11-24). Collectives that are not reductions are then tried (ADR 046).
- */
-enum automatic { LIBRARY, PLAN };
-
-/*
  * The collectives, their names in KUMI_COLL, and the kinds of their arguments as in fortran.h. The
  * communicator is the last argument.
  */
@@ -99,25 +93,29 @@ static const struct replaced {
     bool (*instead)(struct call *);
     /* The result of a sum of floats depends on the order of the plan. */
     bool is_reduction;
-    enum automatic automatic;
-    /* All-to-alls. With one rank per host and short bursts, all blocks at once are faster. */
+    /*
+     * How `auto` executes it at first between hosts: by what was measured to be faster (ADR 030,
+     * docs/perf-log.md of 2026-11-24). It is then tried, unless it is a reduction (ADR 046).
+     */
+    enum kumi_way first;
+    /* An all-to-all, which can send all blocks at once (ADR 049). */
     bool is_exchange;
 } all_replaced[] = {
-    {"MPI_Alltoall", "alltoall", "bitbitc", kumi_alltoall, false, LIBRARY, true},
-    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, PLAN, true},
-    {"MPI_Gather", "gather", "bitbitic", kumi_gather, false, PLAN, false},
-    {"MPI_Gatherv", "gatherv", "bitbaatic", kumi_gatherv, false, PLAN, false},
-    {"MPI_Scatter", "scatter", "bitbitic", kumi_scatter, false, LIBRARY, false},
-    {"MPI_Scatterv", "scatterv", "baatbitic", kumi_scatterv, false, LIBRARY, false},
-    {"MPI_Allgather", "allgather", "bitbitc", kumi_allgather, false, PLAN, false},
-    {"MPI_Allgatherv", "allgatherv", "bitbaatc", kumi_allgatherv, false, PLAN, false},
-    {"MPI_Bcast", "bcast", "bitic", kumi_bcast, false, PLAN, false},
-    {"MPI_Allreduce", "allreduce", "bbitoc", kumi_allreduce, true, PLAN, false},
-    {"MPI_Reduce", "reduce", "bbitoic", kumi_reduce, true, PLAN, false},
-    {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", kumi_reduce_scatter, true, PLAN, false},
-    {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", kumi_reduce_scatter_block, true, PLAN,
-     false},
-    {"MPI_Barrier", "barrier", "c", kumi_barrier, false, PLAN, false},
+    {"MPI_Alltoall", "alltoall", "bitbitc", kumi_alltoall, false, KUMI_BY_LIBRARY, true},
+    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, KUMI_BY_PLAN, true},
+    {"MPI_Gather", "gather", "bitbitic", kumi_gather, false, KUMI_BY_PLAN, false},
+    {"MPI_Gatherv", "gatherv", "bitbaatic", kumi_gatherv, false, KUMI_BY_PLAN, false},
+    {"MPI_Scatter", "scatter", "bitbitic", kumi_scatter, false, KUMI_BY_LIBRARY, false},
+    {"MPI_Scatterv", "scatterv", "baatbitic", kumi_scatterv, false, KUMI_BY_LIBRARY, false},
+    {"MPI_Allgather", "allgather", "bitbitc", kumi_allgather, false, KUMI_BY_PLAN, false},
+    {"MPI_Allgatherv", "allgatherv", "bitbaatc", kumi_allgatherv, false, KUMI_BY_PLAN, false},
+    {"MPI_Bcast", "bcast", "bitic", kumi_bcast, false, KUMI_BY_PLAN, false},
+    {"MPI_Allreduce", "allreduce", "bbitoc", kumi_allreduce, true, KUMI_BY_PLAN, false},
+    {"MPI_Reduce", "reduce", "bbitoic", kumi_reduce, true, KUMI_BY_PLAN, false},
+    {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", kumi_reduce_scatter, true, KUMI_BY_PLAN, false},
+    {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", kumi_reduce_scatter_block, true,
+     KUMI_BY_PLAN, false},
+    {"MPI_Barrier", "barrier", "c", kumi_barrier, false, KUMI_BY_PLAN, false},
 };
 
 enum { ARGUMENTS_MAX = 9 };
@@ -134,7 +132,8 @@ static struct kumi_ways first_ways(const struct replaced *replaced, const struct
 {
     bool is_exchange = replaced->is_exchange;
     enum kumi_way own = is_exchange && of->job->has_short_bursts ? KUMI_AT_ONCE : KUMI_BY_PLAN;
-    bool is_own = (replaced->automatic == PLAN || own == KUMI_AT_ONCE) && !(is_exchange && of->shares_hosts);
+    bool is_own =
+        (replaced->first == KUMI_BY_PLAN || own == KUMI_AT_ONCE) && !(is_exchange && of->shares_hosts);
     return is_own ? (struct kumi_ways){.usual = own, .other = KUMI_BY_LIBRARY}
                   : (struct kumi_ways){.usual = KUMI_BY_LIBRARY, .other = own};
 }

@@ -60,12 +60,12 @@ static unsigned long sum(const unsigned long *times)
 static void tell(const struct kumi_trial *trial, unsigned long own, unsigned long library)
 {
     static const char *const choices[] = {"left to the MPI library", "planned", "all at once"};
-    static const char *const ways[] = {"by the MPI library", "by plan", "all at once"};
+    static const char *const own_ways[] = {[KUMI_BY_PLAN] = "by plan", [KUMI_AT_ONCE] = "all at once"};
     enum kumi_way usual = trial->ways.usual;
     double milliseconds = KUMI_TRIAL_COUNTED * 1e6;
     fprintf(stderr, "kumi: %s from %llu bytes: %.3f ms %s, %.3f ms by the MPI library: %s\n", trial->name,
             1ULL << trial->length_class, (double)own / milliseconds,
-            ways[usual == KUMI_BY_LIBRARY ? trial->ways.other : usual], (double)library / milliseconds,
+            own_ways[usual == KUMI_BY_LIBRARY ? trial->ways.other : usual], (double)library / milliseconds,
             choices[usual]);
 }
 

@@ -34,8 +34,7 @@ pub struct Args {
     no_phases: bool,
     /// MPI collectives to plan: `auto` (those where a plan, or all blocks at once, is measured to
     /// win), `all`, `off`, or a list such as gather,alltoall. The default is auto with a network
-    /// file, and off without one.
-    /// All ranks must have the same setting, or nothing is planned.
+    /// file, and off without one. All ranks must have the same setting, or nothing is planned.
     #[arg(long, value_name = "LIST", env = "KUMI_COLL")]
     coll: Option<String>,
     /// Network file (`kumi topo`) for which collectives are planned, and from which `kumi tcp`
