@@ -150,13 +150,13 @@ static __always_inline __u32 crowd_size(const struct kumi_tcp_crowd *crowd, __u3
 	return before;
 }
 
-/* Returns the fair share in packets per second; 0 if it is not in force. */
-static __always_inline __u32 fair_share_pps(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+/* Returns the fair share in bytes per second; 0 if it is not in force. */
+static __always_inline __u64 fair_share_bytes_ps(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	const struct kumi_phase_page *page;
 	struct kumi_tcp_crowd *crowd;
 	__u32 peers;
-	__u64 pps;
+	__u64 bytes_ps, pps;
 
 	/* A connection within the host is never active. */
 	if (!memory->is_crowded || !memory->is_active || !tp->mss_cache)
@@ -165,7 +165,8 @@ static __always_inline __u32 fair_share_pps(struct kumi_tcp_memory *memory, cons
 	crowd = crowd_of(memory->rank);
 	if (!page || !crowd)
 		return 0;
-	pps = *(const volatile __u64 *)&page->fair_share_bytes_ps / tp->mss_cache;
+	bytes_ps = *(const volatile __u64 *)&page->fair_share_bytes_ps;
+	pps = bytes_ps / tp->mss_cache;
 	peers = *(const volatile __u32 *)&page->peers;
 	if (!pps || !peers || *(const volatile __u32 *)&page->burst_bytes >= tp->mss_cache)
 		return 0;
@@ -174,7 +175,7 @@ static __always_inline __u32 fair_share_pps(struct kumi_tcp_memory *memory, cons
 	follow_call(memory, crowd, tp, *(const volatile __u32 *)&page->switches);
 	if (2ULL * crowd_size(crowd, peers, TRAIN * SECOND_NS / pps) < peers || is_wrong(memory, tp))
 		return 0;
-	return pps;
+	return bytes_ps;
 }
 
 /*
@@ -184,13 +185,13 @@ static __always_inline __u32 fair_share_pps(struct kumi_tcp_memory *memory, cons
 static __always_inline void take_share(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 pps = fair_share_pps(memory, tp);
+	__u64 bytes_ps = fair_share_bytes_ps(memory, tp);
 
-	if (pps) {
+	if (bytes_ps) {
 		memory->is_shared = 1;
 		if (ca_state(tp) != TCP_CA_Loss)
-			set_window(tp, packets_of(pps, srtt_us(tp)) + CWND_MIN);
-		force_pace(sk, pps);
+			set_window(tp, packets_of(bytes_ps / tp->mss_cache, srtt_us(tp)) + CWND_MIN);
+		force_pace(sk, bytes_ps);
 	} else if (memory->is_shared) {
 		memory->is_shared = 0;
 		set_burst(sk, 2 * pps_of(tp->snd_cwnd, srtt_us(tp)));

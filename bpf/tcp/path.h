@@ -126,13 +126,18 @@ static __always_inline void set_window(struct tcp_sock *tp, __u32 cwnd)
 	tp->snd_cwnd = cwnd < CWND_MAX ? cwnd : CWND_MAX;
 }
 
+/* Returns a rate in packets per second as bytes per second. */
+static __always_inline __u64 bytes_ps_of(const struct sock *sk, __u64 pps)
+{
+	return (pps < PPS_MAX ? pps : PPS_MAX) * tcp_sk(sk)->mss_cache;
+}
+
 /*
- * Sets the pace in packets per second. Kernels before 6.0 do not allow writing the rate. There, its
+ * Sets the pace in bytes per second. Kernels before 6.0 do not allow writing the rate. There, its
  * upper limit is written instead. A program that has set its own limit keeps it.
  */
-static __always_inline void write_pace(struct sock *sk, __u64 pps, bool is_needed)
+static __always_inline void write_pace(struct sock *sk, __u64 bytes_ps, bool is_needed)
 {
-	__u64 bytes_ps = (pps < PPS_MAX ? pps : PPS_MAX) * tcp_sk(sk)->mss_cache;
 	int ceiling;
 
 	if (!has(KUMI_TCP_WRITES_PACING)) {
@@ -145,16 +150,19 @@ static __always_inline void write_pace(struct sock *sk, __u64 pps, bool is_neede
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
-/* Sets the pace where a window lasts longer than a clump. */
+/* Sets the pace, in packets per second, where a window lasts longer than a clump. */
 static __always_inline void set_pace(struct sock *sk, __u64 pps)
 {
-	write_pace(sk, pps, has(KUMI_TCP_PACED_RESTART) && is_spaced(tcp_sk(sk)));
+	write_pace(sk, bytes_ps_of(sk, pps), has(KUMI_TCP_PACED_RESTART) && is_spaced(tcp_sk(sk)));
 }
 
-/* Sets the pace even if a window lasts for less than a clump. */
-static __always_inline void force_pace(struct sock *sk, __u64 pps)
+/*
+ * Sets the pace, in bytes per second, even if a window lasts for less than a clump. A share may be a
+ * few packets per second, so whole packets are too coarse for it.
+ */
+static __always_inline void force_pace(struct sock *sk, __u64 bytes_ps)
 {
-	write_pace(sk, pps, true);
+	write_pace(sk, bytes_ps, true);
 }
 
 /*
@@ -164,7 +172,7 @@ static __always_inline void force_pace(struct sock *sk, __u64 pps)
  */
 static __always_inline void set_burst(struct sock *sk, __u64 pps)
 {
-	__u64 bytes_ps = (pps < PPS_MAX ? pps : PPS_MAX) * tcp_sk(sk)->mss_cache;
+	__u64 bytes_ps = bytes_ps_of(sk, pps);
 
 	if (!has(KUMI_TCP_WRITES_PACING)) {
 		set_pace(sk, PPS_MAX);

@@ -107,24 +107,28 @@ fn bursts__many_at_once_overflow_a_port__are_repaired_without_timeouts() {
 /// whose fair share it writes to its page. The connections start a millisecond apart, like those of
 /// hosts that are not in step. Each time, it waits for a byte on each. It prints the segments that
 /// were sent again, without those of the first two times: the kernel does not pace a connection's
-/// first ten packets.
+/// first ten packets. Then it prints the paces of the last time and the share, in bytes per second.
 const SHARED: &str = "import mmap,os,socket,struct,time
 page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
 page[128:140]=b'MPI_Alltoall'
 page[8:12]=struct.pack('=I',2)
 N=48
-page[2116:2132]=struct.pack('=IQI',N,int(20e6/8/1583*1448/N),32768//N)
+share=int(20e6/8/1583*1448/N)
+page[2116:2132]=struct.pack('=IQI',N,share,32768//N)
 page[4:8]=struct.pack('=I',1)
 streams=[socket.create_connection(('h2',7106)) for _ in range(N)]
+def info(first,end):
+    infos=[s.getsockopt(socket.IPPROTO_TCP,socket.TCP_INFO,112) for s in streams]
+    return [int.from_bytes(i[first:end],'little') for i in infos]
 def resent():
-    info=[s.getsockopt(socket.IPPROTO_TCP,socket.TCP_INFO,104)[100:104] for s in streams]
-    return sum(int.from_bytes(i,'little') for i in info)
+    return sum(info(100,104))
 for call in range(8):
     page[2112:2116]=struct.pack('=I',call+1)
     for s in streams: s.sendall(bytes(65536));time.sleep(0.001)
+    paces=info(104,112)
     for s in streams: s.recv(1)
     if call==1: before=resent()
-print(resent()-before,flush=True)";
+print(resent()-before,min(paces),max(paces),share,flush=True)";
 
 /// Python server that answers each 64 KiB with a byte.
 const ANSWER: &str = "import socket,threading
@@ -138,8 +142,8 @@ while True:
     c,_=s.accept()
     threading.Thread(target=answer,args=(c,),daemon=True).start()";
 
-/// Returns the segments that `SHARED` sends again through a port of 32 KiB at 20 Mb/s.
-fn resent_at_share(test: &str) -> u32 {
+/// Runs `SHARED` through a port of 32 KiB at 20 Mb/s. Returns what it prints.
+fn resent_paces_and_share(test: &str) -> [u64; 4] {
     let shallow = "name = \"s1\"\nport_queue = \"32KiB\"\n";
     let text = star(2, 1, "20Mbit").replace("name = \"s1\"\n", shallow);
     let slow_sink = text.replacen("rate = \"20Mbit\"", "rate = \"1Gbit\"", 1);
@@ -147,20 +151,22 @@ fn resent_at_share(test: &str) -> u32 {
     let _server = Program::start(&cluster, "h2", ANSWER);
     std::thread::sleep(Duration::from_millis(500));
     let line = Program::start(&cluster, "h1", SHARED).line();
-    line.parse().unwrap_or_else(|_| panic!("{line}"))
+    let numbers: Vec<u64> = line.split(' ').map(|text| text.parse().unwrap()).collect();
+    numbers.try_into().unwrap_or_else(|_| panic!("{line}"))
 }
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn all_to_all__port_shallower_than_a_packet_of_each__loses_little_at_the_fair_share() {
     let _control = Control::up();
-    let at_share = resent_at_share("share");
+    let [at_share, slowest, fastest, share] = resent_paces_and_share("share");
+    assert_eq!([slowest, fastest], [share, share]);
     assert!(kumi(&["tcp", "down"]).status.success());
     let up = Command::new(KUMI)
         .args(["tcp", "up", "--without", "fair-share"])
         .status();
     assert!(up.unwrap().success());
-    let without = resent_at_share("no-share");
+    let [without, ..] = resent_paces_and_share("no-share");
     assert!(at_share * 10 < without, "{at_share} of {without}");
 }
 
