@@ -11,31 +11,32 @@
  * n?". A rank whose plan makes no progress sends that question, synchronously, to the ranks that it
  * waits for. If the send completes, the receiver is past the call. Its earlier messages have
  * arrived by then. So a rank that still waits for it later would wait for ever.
+ *
+ * The receiver may be many calls ahead, but keeps few receives: on level n, that of its latest call
+ * whose number is a multiple of 2^n. The question on level n is about the next multiple of 2^n. If
+ * the receiver is past call c and now in call d, there is a level on which exactly one multiple is
+ * in c <= m < d, and its question is answered. That holds up to KUMI_TAG_CALLS calls ahead.
  */
 #ifndef KUMI_MPI_PAST_H
 #define KUMI_MPI_PAST_H
 
 #include "abi.h"
-
-/*
- * Number of receives that stay posted. A rank that has sent its part of a call may be in one of the
- * following collectives when the question arrives. Chosen by judgement. For ranks that are further
- * ahead, stall.c asks about later calls.
- */
-enum { KUMI_PAST_KEPT = 8 };
+#include "tags.h"
 
 struct kumi_past {
     /* Number of calls that this rank is past, which is the number of the next call. */
     uint64_t calls;
-    uint64_t requests[KUMI_PAST_KEPT];
-    bool is_posted[KUMI_PAST_KEPT];
+    uint64_t requests[KUMI_TAG_LEVELS];
+    bool is_posted[KUMI_TAG_LEVELS];
+    /* Longest time without a completed step after which one completed, in seconds. 0 below stall.c's patience. */
+    double longest_stall_s;
 };
 
 /*
- * Returns the MPI tag of the question about a call. `number` is that of the rank that receives the
- * question.
+ * Returns the MPI tag of the question about the first call from `call` on that is a multiple of
+ * 2^level. `number` is that of the rank that receives the question.
  */
-KUMI_HIDDEN int kumi_past_tag(int number, uint64_t call);
+KUMI_HIDDEN int kumi_past_tag(int number, int level, uint64_t call);
 
 /*
  * Records that this rank is past another call. `number` is its own, or negative before it has one.

@@ -19,23 +19,29 @@ enum { LOOKS_PER_READING = 256 };
 enum { LOOKS_BEFORE_YIELD = 2000 };
 
 /*
- * Time without progress after which a plan asks, in seconds. After the same time without an answer
- * it asks about later calls. A rank that is past the call counts as such after the same time again,
- * because its messages may use another connection than its answer.
+ * Least time without progress after which a plan asks, in seconds. After the same time without an
+ * answer it asks about later calls. By judgement.
  */
 static const double PATIENCE_S = 1.0;
 
 /*
- * Questions to one rank. A rank keeps the receives of its last KUMI_PAST_KEPT calls, so it may be
- * too far ahead to answer the question about this call. It answers one of those about every
- * KUMI_PAST_KEPT-th later call. The last one is as many calls ahead as their tags differ, also from
- * the tags that a rank before this call keeps.
+ * A plan asks only after this multiple of the longest time that an earlier one needed. A block may
+ * take longer than PATIENCE_S, and a question that is not answered stays with the rank that was
+ * asked. So a program has few of them, however long it runs. By judgement.
  */
-enum { QUESTIONS_MAX = KUMI_TAG_CALLS / KUMI_PAST_KEPT - 1 };
+static const double PATIENCE_PART = 2.0;
+
+/*
+ * Least time after which a rank that is past the call counts as such, in seconds. Its messages may
+ * use another connection than its answer, and wait in a buffer: 4 MB (`tcp_wmem`) leave within this
+ * time at 11 Mb/s.
+ */
+static const double SETTLED_S = 3.0;
 
 struct kumi_question {
-    uint64_t requests[QUESTIONS_MAX];
-    bool is_open[QUESTIONS_MAX];
+    uint64_t requests[KUMI_TAG_LEVELS];
+    bool is_open[KUMI_TAG_LEVELS];
+    /* Levels that were asked (past.h). */
     int asked;
     bool is_past;
     /* Time of the first question, and then of the answer, in seconds. */
@@ -49,10 +55,16 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Asks a rank whether it is past the call that is `ahead` calls after this one. */
-static void ask(const struct kumi_communicator *of, int peer, struct kumi_question *question, int ahead)
+static double patience_s(const struct kumi_stall *stall)
 {
-    int tag = kumi_past_tag(of->numbers[peer], of->past.calls + (uint64_t)ahead);
+    double by_past_s = PATIENCE_PART * stall->of->past.longest_stall_s;
+    return by_past_s > PATIENCE_S ? by_past_s : PATIENCE_S;
+}
+
+/* Asks a rank on the next level whether it is past the call. */
+static void ask(const struct kumi_communicator *of, int peer, struct kumi_question *question)
+{
+    int tag = kumi_past_tag(of->numbers[peer], question->asked, of->past.calls);
     question->is_open[question->asked] =
         of->abi->Issend(NULL, 0, of->abi->byte, of->job_ranks[peer], tag, of->job->inside,
                         &question->requests[question->asked]) == 0;
@@ -73,22 +85,22 @@ static bool has_answer(const struct kumi_abi *abi, struct kumi_question *questio
 }
 
 /*
- * Asks a rank, or checks for its answer. Returns whether it has been past the call for PATIENCE_S.
+ * Asks a rank, or checks for its answer. Returns whether it has been past the call long enough.
  */
-static bool is_past(struct kumi_stall *stall, int peer, double now)
+static bool is_past(struct kumi_stall *stall, int peer, double now, double patience)
 {
     struct kumi_question *question = &stall->questions[peer];
     if (question->is_past)
-        return now - question->at_s > PATIENCE_S;
+        return now - question->at_s > (patience > SETTLED_S ? patience : SETTLED_S);
     if (question->asked == 0) {
-        ask(stall->of, peer, question, 0);
+        ask(stall->of, peer, question);
         question->at_s = now;
     } else if (has_answer(stall->of->abi, question)) {
         question->is_past = true;
         question->at_s = now;
-    } else if (question->asked == 1 && now - question->at_s > PATIENCE_S) {
-        while (question->asked < QUESTIONS_MAX)
-            ask(stall->of, peer, question, question->asked * KUMI_PAST_KEPT);
+    } else if (question->asked == 1 && now - question->at_s > patience) {
+        while (question->asked < KUMI_TAG_LEVELS)
+            ask(stall->of, peer, question);
     }
     return false;
 }
@@ -103,14 +115,22 @@ int kumi_stall_look(struct kumi_stall *stall, bool (*is_awaited)(const void *, i
     double now = now_s();
     if (stall->looks == 1)
         stall->since_s = now;
-    if (now - stall->since_s < PATIENCE_S)
+    double patience = patience_s(stall);
+    if (now - stall->since_s < patience)
         return -1;
     if (stall->questions == NULL)
         stall->questions = calloc((size_t)stall->of->size, sizeof(*stall->questions));
     for (int peer = 0; stall->questions != NULL && peer < stall->of->size; peer++)
-        if (is_awaited(context, peer) && is_past(stall, peer, now))
+        if (is_awaited(context, peer) && is_past(stall, peer, now, patience))
             return peer;
     return -1;
+}
+
+void kumi_stall_learn(struct kumi_stall *stall)
+{
+    double stall_s = now_s() - stall->since_s;
+    if (stall->looks > 0 && stall_s > stall->of->past.longest_stall_s)
+        stall->of->past.longest_stall_s = stall_s;
 }
 
 void kumi_stall_end(struct kumi_stall *stall)

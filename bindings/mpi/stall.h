@@ -17,9 +17,14 @@ struct kumi_stall {
     struct kumi_question *questions;
 };
 
+/* Records the time without progress that ends now. */
+KUMI_HIDDEN void kumi_stall_learn(struct kumi_stall *stall);
+
 /* Records that a step completed. */
 static inline void kumi_stall_reset(struct kumi_stall *stall)
 {
+    if (stall->questions != NULL)
+        kumi_stall_learn(stall);
     stall->looks = 0;
 }
 

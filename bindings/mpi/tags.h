@@ -10,22 +10,22 @@
 #include "kumi_page_access.h"
 
 /*
- * Number of successive calls whose questions (past.h) have different tags. A wrong answer is
- * possible if a rank is this many calls behind another on one communicator, and all of them are
- * left to the library.
+ * A wrong answer to a question (past.h) is possible if a rank is more than KUMI_TAG_CALLS calls
+ * behind another on one communicator, and all of them are left to the library. A question on level n
+ * is about a multiple of 2^n. On the last level, that is KUMI_TAG_CALLS.
  */
-enum { KUMI_TAG_CALLS = 1024 };
+enum { KUMI_TAG_CALLS = 1024, KUMI_TAG_LEVELS = 11 };
 
 /*
  * Kinds of messages: chunks of data, control messages, the notification that a rank's plan has
- * failed, and questions about each of the last calls.
+ * failed, and questions about calls.
  */
 enum {
     KUMI_TAG_CHUNK,
     KUMI_TAG_CONTROL,
     KUMI_TAG_FAILURE,
     KUMI_TAG_PAST,
-    KUMI_TAG_KINDS = KUMI_TAG_PAST + KUMI_TAG_CALLS
+    KUMI_TAG_KINDS = KUMI_TAG_PAST + 2 * KUMI_TAG_CALLS + 2 * KUMI_TAG_LEVELS
 };
 
 /* Sets the limit of numbers from the library's MPI_TAG_UB. Called once. */

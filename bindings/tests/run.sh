@@ -104,6 +104,10 @@ claim "scopes" "a page that is zero but for its abi is completed" eval \
     'PAGE_ZERO=1 with_page "$work/scopes" names 40 2>/dev/null >"$work/stdout" && grep -q ^ok "$work/stdout"'
 claim "scopes" "without kumi run nothing happens" silent limit "$work/scopes" quiet
 
+# --- ranks that wait --------------------------------------------------------------------------
+c -I "$bindings/mpi" -o "$work/past" "$here/past.c" "$bindings"/mpi/{past,stall}.c "${phase_sources[@]}" -lpthread
+claims "ranks that wait" limit "$work/past"
+
 # --- bad input --------------------------------------------------------------------------------
 label="bad input"
 rm -f "$KUMI_TEST_PAGES"/*
