@@ -163,6 +163,12 @@ int kumi_coll_ranks_is_multi_site(const struct kumi_coll_ranks *ranks);
  */
 int kumi_coll_ranks_fair_share(const struct kumi_coll_ranks *ranks, struct kumi_coll_fair_share *share);
 
+/*
+ * Writes the other ranks to `others`, in the order in which `rank` begins its blocks of an
+ * all-to-all that sends all at once: those on far sites first.
+ */
+void kumi_coll_ranks_sending_order(const struct kumi_coll_ranks *ranks, int rank, int *others);
+
 /* Frees the network. No work of its ranks may exist. */
 void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);
 

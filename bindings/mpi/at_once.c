@@ -9,25 +9,24 @@ enum { MESSAGE_BYTES_MAX = 1 << 30 };
 /* Returns the size of the block of the next step, and its peer. */
 static uint64_t block(const struct kumi_at_once *of, int *peer)
 {
-    int ahead = of->is_sending ? of->distance : of->size - of->distance;
-    *peer = (of->rank + ahead) % of->size;
+    *peer = of->order[of->place];
     return (of->is_sending ? of->out_bytes : of->in_bytes)[*peer];
 }
 
 /* Goes to the next block if this one has no more steps. Returns false after the last one. */
 static bool find(struct kumi_at_once *of)
 {
-    int peer;
-    if (of->distance < of->size && of->has_begun && of->offset == block(of, &peer)) {
+    int peer, others = of->size - 1;
+    if (of->place < others && of->has_begun && of->offset == block(of, &peer)) {
         of->offset = 0;
         of->has_begun = false;
-        of->distance++;
-        if (of->distance == of->size && !of->is_sending) {
+        of->place++;
+        if (of->place == others && !of->is_sending) {
             of->is_sending = true;
-            of->distance = 1;
+            of->place = 0;
         }
     }
-    return of->distance < of->size;
+    return of->place < others;
 }
 
 bool kumi_at_once_begin(struct kumi_at_once *of, struct kumi_coll_step *step)

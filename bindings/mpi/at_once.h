@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Steps of an all-to-all that sends all blocks at once (ADR 049): no block waits for another. The
- * receives are posted first, so that blocks go to their places. Then each rank sends to the next
- * rank, to the one after it, and so on, so that the first blocks of all go to different ranks.
+ * receives are posted first, so that blocks go to their places. Then the blocks begin in the order
+ * of libkumi: those for far sites first, and otherwise so that the first blocks of all ranks go to
+ * different ranks.
  *
  * Each rank needs only the lengths of its own blocks. An empty block is a message too, so that a
  * block is never taken for one of a later call if the lengths of two ranks differ.
@@ -16,12 +17,14 @@ struct kumi_at_once {
     int rank, size;
     /* Sizes in bytes of the blocks for each rank, and from each rank. */
     const uint64_t *out_bytes, *in_bytes;
+    /* The other ranks in the order in which blocks for them begin. */
+    const int *order;
     /*
-     * The next step: a receive or a send, the distance to its peer, its place in the block, and
-     * whether an earlier step has begun the block. The distance is 1 at first.
+     * The next step: a receive or a send, the place of its peer in `order`, its place in the block,
+     * and whether an earlier step has begun the block.
      */
     bool is_sending;
-    int distance;
+    int place;
     uint64_t offset;
     bool has_begun;
     /* Steps in flight. */
@@ -40,7 +43,7 @@ static inline void kumi_at_once_complete(struct kumi_at_once *of)
 /* Returns whether all steps are complete. */
 static inline bool kumi_at_once_is_complete(const struct kumi_at_once *of)
 {
-    return of->is_sending && of->distance == of->size && of->open == 0;
+    return of->is_sending && of->place == of->size - 1 && of->open == 0;
 }
 
 #endif

@@ -323,7 +323,7 @@ static bool open_steps(struct run *run)
     if (carried->is_at_once) {
         run->at_once = (struct kumi_at_once){.rank = of->rank,
                                              .size = of->size,
-                                             .distance = 1,
+                                             .order = of->sending_order,
                                              .out_bytes = carried->out_bytes,
                                              .in_bytes = carried->in_bytes};
         return true;

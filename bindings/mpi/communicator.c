@@ -30,6 +30,7 @@ static void release(struct kumi_communicator *of)
         kumi_tag_give_back(of->numbers[of->rank]);
     free(of->numbers);
     free(of->job_ranks);
+    free(of->sending_order);
     free(of);
 }
 
@@ -181,8 +182,9 @@ bool kumi_communicator_network(struct kumi_communicator *of)
         return true;
     const char **hosts = calloc((size_t)of->size, sizeof(*hosts));
     const char **job_hosts = calloc((size_t)job->size, sizeof(*job_hosts));
+    int *sending_order = calloc((size_t)of->size, sizeof(*sending_order));
     char error[ERROR_BYTES] = "no memory";
-    if (hosts != NULL && job_hosts != NULL) {
+    if (hosts != NULL && job_hosts != NULL && sending_order != NULL) {
         for (int i = 0; i < of->size; i++)
             hosts[i] = job->hosts + (size_t)of->job_ranks[i] * KUMI_HOST_BYTES;
         for (int i = 0; i < job->size; i++)
@@ -193,12 +195,15 @@ bool kumi_communicator_network(struct kumi_communicator *of)
     free(hosts);
     free(job_hosts);
     if (of->ranks == NULL) {
+        free(sending_order);
         /* The network of the whole job was created before, so the reason is a lack of memory. */
         fprintf(stderr, "kumi: rank %d: %s\n", of->rank, error);
         return false;
     }
     of->is_single_switch = job->planner->ranks_is_single_switch(of->ranks);
     of->is_multi_site = job->planner->ranks_is_multi_site(of->ranks);
+    of->sending_order = sending_order;
+    job->planner->ranks_sending_order(of->ranks, of->rank, of->sending_order);
     return true;
 }
 

@@ -29,6 +29,8 @@ struct kumi_communicator {
      * are then planned too. Exact once `ranks` is set.
      */
     bool is_multi_site;
+    /* The other ranks in the order in which blocks for them begin. Valid once `ranks` is set. */
+    int *sending_order;
     /* Number under which each rank receives (tags.h), by rank. NULL until the first collective. */
     int *numbers;
     /* Receive that completes when another rank's plan fails. Posted once `numbers` is set. */

@@ -17,6 +17,7 @@ struct kumi_planner {
     __typeof__(kumi_coll_ranks_is_single_switch) *ranks_is_single_switch;
     __typeof__(kumi_coll_ranks_is_multi_site) *ranks_is_multi_site;
     __typeof__(kumi_coll_ranks_fair_share) *ranks_fair_share;
+    __typeof__(kumi_coll_ranks_sending_order) *ranks_sending_order;
     __typeof__(kumi_coll_work_new) *work_new;
     __typeof__(kumi_coll_work_equal) *work_equal;
     __typeof__(kumi_coll_work_begin) *work_begin;

@@ -103,7 +103,7 @@ mod vector;
 pub use bound::{bound_s, latency_bound_s};
 pub use chain::{broadcast, reduce};
 pub use check::{CheckError, check};
-pub use distance::is_multi_site;
+pub use distance::{is_multi_site, sending_order};
 pub use engine::Engine;
 pub use exchange::{all_to_all, gather_by_turns, scatter};
 pub use fair_share::FairShare;

@@ -201,6 +201,12 @@ impl Ranks {
         kumi_coll::is_multi_site(&self.network)
     }
 
+    /// Returns the other ranks in the order in which `rank` begins its blocks of an all-to-all
+    /// that sends all at once ([`kumi_coll::sending_order`]).
+    pub fn sending_order(&self, rank: usize) -> Vec<usize> {
+        kumi_coll::sending_order(&self.network, rank)
+    }
+
     /// Returns one rank's plan of a collective, from the plan cache if it is there.
     pub(crate) fn plan(&self, rank: usize, request: Request) -> Result<Arc<RankPlan>, WorkError> {
         let key = (rank, request);

@@ -188,6 +188,23 @@ pub unsafe extern "C" fn kumi_coll_ranks_fair_share(
 }
 
 /// # Safety
+/// `ranks` comes from `kumi_coll_ranks_new`; `rank` is one of them; `others` has room for all of
+/// them but one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_ranks_sending_order(
+    ranks: *const Ranks,
+    rank: c_int,
+    others: *mut c_int,
+) {
+    // SAFETY: the caller guarantees it.
+    let order = unsafe { &*ranks }.sending_order(rank as usize);
+    for (at, other) in order.into_iter().enumerate() {
+        // SAFETY: the caller guarantees the room.
+        unsafe { others.add(at).write(other as c_int) };
+    }
+}
+
+/// # Safety
 /// `ranks` comes from `kumi_coll_ranks_new`; the `bytes` of `asked` point to `blocks` numbers;
 /// `error` is null or has room for `error_bytes`.
 #[unsafe(no_mangle)]
