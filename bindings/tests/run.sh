@@ -107,6 +107,8 @@ claim "scopes" "without kumi run nothing happens" silent limit "$work/scopes" qu
 # --- ranks that wait --------------------------------------------------------------------------
 c -I "$bindings/mpi" -o "$work/past" "$here/past.c" "$bindings"/mpi/{past,stall}.c "${phase_sources[@]}" -lpthread
 claims "ranks that wait" limit "$work/past"
+c -I "$bindings/mpi" -o "$work/at_once" "$here/at_once.c" "$bindings/mpi/at_once.c" "${phase_sources[@]}" -lpthread
+claims "all blocks at once" limit "$work/at_once"
 
 # --- bad input --------------------------------------------------------------------------------
 label="bad input"
@@ -354,8 +356,9 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which ha
     KUMI_TEST_VERBOSE=0 claims "$name hosts, all blocks at once" at_once collectives ""
     local case
     for case in alltoallv-short alltoallv-none; do
+        # MPICH's launcher drops some messages of ranks that its own error handler ends.
         claim "$name hosts, all blocks at once" "$case ends the job" eval \
-            'ends at_once mismatch $case &&
+            'KUMI_TEST_HOW=return ends at_once mismatch $case &&
                 grep -qiE "^kumi: .*different counts|truncated|MPI_ERROR field in MPI_Status" "$work/stdout"'
     done
     claim "$name hosts" "one with long bursts: alltoallv is at first planned under auto" eval \
@@ -388,7 +391,7 @@ on_hosts() { # on_hosts SUFFIX ASSIGNMENT...: a host name per rank; assignments 
             [ $rank = 1 ] && bursts=$KUMI_TEST_BURSTS || set --
             [ -z "$KUMI_TEST_BURSTS" ] ||
                 mount --bind "$KUMI_TEST_WORK/$bursts" /proc/sys/net/ipv4/tcp_tso_rtt_log
-            exec env "$@" "$program" "${KUMI_TEST_PART-broadcast}"' sh "${KUMI_TEST_PROGRAM:-$work/$suffix-edges}" "$@"
+            exec env "$@" "$program" "${KUMI_TEST_PART-broadcast}" $KUMI_TEST_HOW' sh "${KUMI_TEST_PROGRAM:-$work/$suffix-edges}" "$@"
 }
 silent_python() { python3 "$@" >"$work/stdout" || { cat "$work/stdout"; return 1; }; }
 run_ranks() { # run_ranks SUFFIX PROGRAM...
