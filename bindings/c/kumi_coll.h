@@ -165,7 +165,7 @@ int kumi_coll_ranks_fair_share(const struct kumi_coll_ranks *ranks, struct kumi_
 
 /*
  * Writes the other ranks to `others`, in the order in which `rank` begins its blocks of an
- * all-to-all that sends all at once: those on far sites first.
+ * all-to-all that sends all at once: ranks on far sites first.
  */
 void kumi_coll_ranks_sending_order(const struct kumi_coll_ranks *ranks, int rank, int *others);
 

@@ -4,8 +4,7 @@
 #include "past.h"
 
 _Static_assert(sizeof(uint64_t) == KUMI_REQUEST_BYTES_MAX, "a request has one place");
-_Static_assert(1 << (KUMI_TAG_LEVELS - 1) == KUMI_TAG_CALLS,
-               "the last level's multiples are KUMI_TAG_CALLS apart");
+_Static_assert(1 << (KUMI_TAG_LEVELS - 1) == KUMI_TAG_CALLS, "the last level is that of KUMI_TAG_CALLS");
 
 /*
  * On level n, a multiple of 2^n has one of KUMI_TAG_CALLS / 2^n + 2 tags. A rank that is not past
@@ -15,11 +14,11 @@ _Static_assert(1 << (KUMI_TAG_LEVELS - 1) == KUMI_TAG_CALLS,
  */
 int kumi_past_tag(int number, int level, uint64_t call)
 {
-    uint64_t multiple = (call + (1ULL << level) - 1) >> level;
+    uint64_t multiple_index = (call + (1ULL << level) - 1) >> level;
     int tags = (KUMI_TAG_CALLS >> level) + 2;
     /* The sum of `tags` of all levels before. */
-    int first = 2 * (KUMI_TAG_CALLS - (KUMI_TAG_CALLS >> level)) + 2 * level;
-    return kumi_tag(number, KUMI_TAG_PAST + first + (int)(multiple % (uint64_t)tags));
+    int first_tag = 2 * (KUMI_TAG_CALLS - (KUMI_TAG_CALLS >> level)) + 2 * level;
+    return kumi_tag(number, KUMI_TAG_PAST + first_tag + (int)(multiple_index % (uint64_t)tags));
 }
 
 static void take_back(struct kumi_past *past, int level, const struct kumi_abi *abi)

@@ -9,13 +9,14 @@
  * Calls on a communicator are numbered. A rank is past call n when it has left the call to the
  * library or has done its part of it. It then posts a receive for the question "are you past call
  * n?". A rank whose plan makes no progress sends that question, synchronously, to the ranks that it
- * waits for. If the send completes, the receiver is past the call. Its earlier messages have
- * arrived by then. So a rank that still waits for it later would wait for ever.
+ * waits for. If the send completes, the receiver is past the call, and has sent all its messages. So
+ * a rank that still waits for it some time later would wait for ever (stall.c).
  *
  * The receiver may be many calls ahead, but keeps few receives: on level n, that of its latest call
  * whose number is a multiple of 2^n. The question on level n is about the next multiple of 2^n. If
  * the receiver is past call c and now in call d, there is a level on which exactly one multiple is
- * in c <= m < d, and its question is answered. That holds up to KUMI_TAG_CALLS calls ahead.
+ * in c <= m < d, and its question is answered, unless that of another rank took the receive. That
+ * holds up to KUMI_TAG_CALLS calls ahead.
  */
 #ifndef KUMI_MPI_PAST_H
 #define KUMI_MPI_PAST_H
@@ -28,8 +29,6 @@ struct kumi_past {
     uint64_t calls;
     uint64_t requests[KUMI_TAG_LEVELS];
     bool is_posted[KUMI_TAG_LEVELS];
-    /* Longest time without a completed step after which one completed, in seconds. 0 below stall.c's patience. */
-    double longest_stall_s;
 };
 
 /*

@@ -25,18 +25,21 @@ enum { LOOKS_BEFORE_YIELD = 2000 };
 static const double PATIENCE_S = 1.0;
 
 /*
- * A plan asks only after this multiple of the longest time that an earlier one needed. A block may
- * take longer than PATIENCE_S, and a question that is not answered stays with the rank that was
- * asked. So a program has few of them, however long it runs. By judgement.
+ * A plan asks only after this multiple of the longest stall so far, up to PATIENCE_MAX_S. A block
+ * may take longer than PATIENCE_S, and a question that is not answered stays in the memory of the
+ * rank that was asked. So a job has few of them, however long it runs. By judgement.
  */
-static const double PATIENCE_PART = 2.0;
+static const double PATIENCE_FACTOR = 2.0, PATIENCE_MAX_S = 600.0;
 
 /*
- * Least time after which a rank that is past the call counts as such, in seconds. Its messages may
- * use another connection than its answer, and wait in a buffer: 4 MB (`tcp_wmem`) leave within this
- * time at 11 Mb/s.
+ * Time after which a rank that is past the call counts as such, in seconds. Its messages may use
+ * another connection than its answer, and wait in a buffer. By judgement: in this time, 1 MB leave a
+ * connection at 2.8 Mb/s. On one connection messages and answer keep their order.
  */
 static const double SETTLED_S = 3.0;
+
+/* Longest time without a completed step after which one completed, among those asked about. */
+static _Atomic double longest_stall_s;
 
 struct kumi_question {
     uint64_t requests[KUMI_TAG_LEVELS];
@@ -55,10 +58,12 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static double patience_s(const struct kumi_stall *stall)
+static double patience_s(void)
 {
-    double by_past_s = PATIENCE_PART * stall->of->past.longest_stall_s;
-    return by_past_s > PATIENCE_S ? by_past_s : PATIENCE_S;
+    double patience = PATIENCE_FACTOR * longest_stall_s;
+    if (patience < PATIENCE_S)
+        return PATIENCE_S;
+    return patience < PATIENCE_MAX_S ? patience : PATIENCE_MAX_S;
 }
 
 /* Asks a rank on the next level whether it is past the call. */
@@ -87,18 +92,18 @@ static bool has_answer(const struct kumi_abi *abi, struct kumi_question *questio
 /*
  * Asks a rank, or checks for its answer. Returns whether it has been past the call long enough.
  */
-static bool is_past(struct kumi_stall *stall, int peer, double now, double patience)
+static bool is_past(struct kumi_stall *stall, int peer, double now)
 {
     struct kumi_question *question = &stall->questions[peer];
     if (question->is_past)
-        return now - question->at_s > (patience > SETTLED_S ? patience : SETTLED_S);
+        return now - question->at_s > SETTLED_S;
     if (question->asked == 0) {
         ask(stall->of, peer, question);
         question->at_s = now;
     } else if (has_answer(stall->of->abi, question)) {
         question->is_past = true;
         question->at_s = now;
-    } else if (question->asked == 1 && now - question->at_s > patience) {
+    } else if (question->asked == 1 && now - question->at_s > PATIENCE_S) {
         while (question->asked < KUMI_TAG_LEVELS)
             ask(stall->of, peer, question);
     }
@@ -115,22 +120,21 @@ int kumi_stall_look(struct kumi_stall *stall, bool (*is_awaited)(const void *, i
     double now = now_s();
     if (stall->looks == 1)
         stall->since_s = now;
-    double patience = patience_s(stall);
-    if (now - stall->since_s < patience)
+    if (now - stall->since_s < patience_s())
         return -1;
     if (stall->questions == NULL)
         stall->questions = calloc((size_t)stall->of->size, sizeof(*stall->questions));
     for (int peer = 0; stall->questions != NULL && peer < stall->of->size; peer++)
-        if (is_awaited(context, peer) && is_past(stall, peer, now, patience))
+        if (is_awaited(context, peer) && is_past(stall, peer, now))
             return peer;
     return -1;
 }
 
-void kumi_stall_learn(struct kumi_stall *stall)
+void kumi_stall_learn(const struct kumi_stall *stall)
 {
     double stall_s = now_s() - stall->since_s;
-    if (stall->looks > 0 && stall_s > stall->of->past.longest_stall_s)
-        stall->of->past.longest_stall_s = stall_s;
+    if (stall->looks > 0 && stall_s > longest_stall_s)
+        longest_stall_s = stall_s;
 }
 
 void kumi_stall_end(struct kumi_stall *stall)

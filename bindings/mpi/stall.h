@@ -18,7 +18,7 @@ struct kumi_stall {
 };
 
 /* Records the time without progress that ends now. */
-KUMI_HIDDEN void kumi_stall_learn(struct kumi_stall *stall);
+KUMI_HIDDEN void kumi_stall_learn(const struct kumi_stall *stall);
 
 /* Records that a step completed. */
 static inline void kumi_stall_reset(struct kumi_stall *stall)

@@ -11,8 +11,10 @@
 
 /*
  * A wrong answer to a question (past.h) is possible if a rank is more than KUMI_TAG_CALLS calls
- * behind another on one communicator, and all of them are left to the library. A question on level n
- * is about a multiple of 2^n. On the last level, that is KUMI_TAG_CALLS.
+ * behind another on one communicator, and all of them are left to the library. A question on level
+ * n is about a multiple of 2^n. On the last level, that is KUMI_TAG_CALLS. An MPI library with the
+ * least tag limit of the standard, 32767, has tags for 15 communicators at once. Further ones are
+ * left to the library.
  */
 enum { KUMI_TAG_CALLS = 1024, KUMI_TAG_LEVELS = 11 };
 
@@ -25,7 +27,8 @@ enum {
     KUMI_TAG_CONTROL,
     KUMI_TAG_FAILURE,
     KUMI_TAG_PAST,
-    KUMI_TAG_KINDS = KUMI_TAG_PAST + 2 * KUMI_TAG_CALLS + 2 * KUMI_TAG_LEVELS
+    /* With the 2 * KUMI_TAG_CALLS - 1 + 2 * KUMI_TAG_LEVELS tags of kumi_past_tag(). */
+    KUMI_TAG_KINDS = KUMI_TAG_PAST + 2 * KUMI_TAG_CALLS - 1 + 2 * KUMI_TAG_LEVELS
 };
 
 /* Sets the limit of numbers from the library's MPI_TAG_UB. Called once. */

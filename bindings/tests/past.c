@@ -14,7 +14,9 @@
 enum { PAIRS = 20000, QUESTIONS = KUMI_TAG_LEVELS };
 
 /* Tags of the receives that are posted, by request, and of the questions. */
-static int posted[KUMI_TAG_LEVELS], receives, asked[QUESTIONS], questions;
+static int posted[KUMI_TAG_LEVELS], receives, question_tags[QUESTIONS], questions;
+/* All questions have an answer. */
+static bool is_answered;
 
 static int receive(void *buffer, int count, kumi_handle type, int from, int tag, kumi_handle comm,
                    void *request)
@@ -39,14 +41,14 @@ static int ask(const void *buffer, int count, kumi_handle type, int to, int tag,
                void *request)
 {
     (void)buffer, (void)count, (void)type, (void)to, (void)comm, (void)request;
-    asked[questions++ % QUESTIONS] = tag;
+    question_tags[questions++ % QUESTIONS] = tag;
     return 0;
 }
 
-static int none_is_complete(void *request, int *is_complete, void *status)
+static int test(void *request, int *is_complete, void *status)
 {
     (void)request, (void)status;
-    *is_complete = 0;
+    *is_complete = is_answered;
     return 0;
 }
 
@@ -67,7 +69,7 @@ static const struct kumi_abi ABI = {
     .Cancel = cancel,
     .Wait = wait_for,
     .Issend = ask,
-    .Test = none_is_complete,
+    .Test = test,
     .Request_free = no_error,
     .yields = true,
 };
@@ -107,7 +109,7 @@ static void claim_answers(void)
     receives = 0;
     while (past.calls <= 1024)
         kumi_past_note(&past, &ABI, 3, 0);
-    expect_true("a rank posts two receives per call, in the mean", receives <= 2 * 1024);
+    expect_true("a rank posts two receives per call, on average", receives <= 2 * 1024);
 }
 
 static bool is_peer(const void *context, int peer)
@@ -116,13 +118,17 @@ static bool is_peer(const void *context, int peer)
     return peer == 1;
 }
 
-/* Waits for `tenths` of a second for a step that then completes. Returns the questions. */
-static int questions_in(struct kumi_communicator *of, int tenths)
+/*
+ * Waits for a step that completes after `tenths` of a second. Returns the questions until then.
+ * `found` receives the rank that will not send any more, or -1.
+ */
+static int questions_in(struct kumi_communicator *of, int tenths, int *found)
 {
     struct kumi_stall stall = {.of = of};
     questions = 0;
-    for (int i = 0; i < tenths * 256; i++) {
-        kumi_stall_look(&stall, is_peer, NULL);
+    *found = -1;
+    for (int i = 0; i < tenths * 256 && *found < 0; i++) {
+        *found = kumi_stall_look(&stall, is_peer, NULL);
         if (i % 256 == 0)
             usleep(100000);
     }
@@ -137,10 +143,19 @@ int main(void)
     struct kumi_job job = {.inside = 0};
     struct kumi_communicator of = {
         .job = &job, .abi = &ABI, .size = 2, .numbers = numbers, .job_ranks = ranks};
+    int found;
     claim_answers();
-    int first = questions_in(&of, 25);
+    int first = questions_in(&of, 22, &found);
     expect_true("a plan without progress for more than two seconds asks on each level",
-                first == KUMI_TAG_LEVELS);
-    expect_true("plans that take as long do not ask again", questions_in(&of, 25) == 0);
+                first == KUMI_TAG_LEVELS && found == -1);
+    bool are_right = true;
+    for (int level = 0; level < KUMI_TAG_LEVELS; level++)
+        are_right = are_right && question_tags[level] == kumi_past_tag(numbers[1], level, 0);
+    expect_true("each under the tag of its level", are_right);
+    expect_true("plans that take as long do not ask again", questions_in(&of, 22, &found) == 0);
+    is_answered = true;
+    int again = questions_in(&of, 90, &found);
+    expect_true("a plan that takes twice as long asks once, if it is answered", again == 1);
+    expect_true("and three seconds later the rank is found", found == 1);
     return expect_result();
 }
