@@ -8,9 +8,9 @@ _Static_assert(1 << (KUMI_TAG_LEVELS - 1) == KUMI_TAG_CALLS, "the last level is 
 
 /*
  * On level n, a multiple of 2^n has one of KUMI_TAG_CALLS / 2^n + 2 tags. A rank that is not past
- * the call keeps the receive of an earlier multiple, which is less than 2^n before its own call. The
- * question is about a multiple less than 2^n after the asking rank's call. So their tags can be
- * equal only if the calls of the two ranks are more than KUMI_TAG_CALLS apart.
+ * the call keeps the receive of an earlier multiple, at most 2^n before its own call. The question
+ * is about a multiple less than 2^n after the asking rank's call. So their tags can be equal only
+ * if the calls of the two ranks are more than KUMI_TAG_CALLS apart.
  */
 int kumi_past_tag(int number, int level, uint64_t call)
 {

@@ -9,8 +9,8 @@
  * Calls on a communicator are numbered. A rank is past call n when it has left the call to the
  * library or has done its part of it. It then posts a receive for the question "are you past call
  * n?". A rank whose plan makes no progress sends that question, synchronously, to the ranks that it
- * waits for. If the send completes, the receiver is past the call, and has sent all its messages. So
- * a rank that still waits for it some time later would wait for ever (stall.c).
+ * waits for. If the send completes, the receiver is past the call and has sent all its messages.
+ * So a rank that still waits for it some time later would wait for ever (stall.c).
  *
  * The receiver may be many calls ahead, but keeps few receives: on level n, that of its latest call
  * whose number is a multiple of 2^n. The question on level n is about the next multiple of 2^n. If

@@ -33,8 +33,8 @@ static const double PATIENCE_FACTOR = 2.0, PATIENCE_MAX_S = 600.0;
 
 /*
  * Time after which a rank that is past the call counts as such, in seconds. Its messages may use
- * another connection than its answer, and wait in a buffer. By judgement: in this time, 1 MB leave a
- * connection at 2.8 Mb/s. On one connection messages and answer keep their order.
+ * another connection than its answer, and wait in a buffer. By judgement: in this time, 1 MB leaves
+ * at 2.8 Mb/s. On one connection, messages and answer keep their order.
  */
 static const double SETTLED_S = 3.0;
 

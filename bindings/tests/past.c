@@ -74,7 +74,7 @@ static const struct kumi_abi ABI = {
     .yields = true,
 };
 
-/* Returns whether a rank in call `at` answers a question about call `about`, by its last receives. */
+/* Returns whether a rank in call `at` answers a question about call `about` by its receives. */
 static bool answers(uint64_t at, uint64_t about)
 {
     struct kumi_past past = {.calls = at > 2 * KUMI_TAG_CALLS ? at - 2 * KUMI_TAG_CALLS : 0};

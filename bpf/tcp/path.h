@@ -157,8 +157,8 @@ static __always_inline void set_pace(struct sock *sk, __u64 pps)
 }
 
 /*
- * Sets the pace, in bytes per second, even if a window lasts for less than a clump. A share may be a
- * few packets per second, so whole packets are too coarse for it.
+ * Sets the pace, in bytes per second, even if a window lasts for less than a clump. A share may be
+ * a few packets per second, so whole packets are too coarse for it.
  */
 static __always_inline void force_pace(struct sock *sk, __u64 bytes_ps)
 {
