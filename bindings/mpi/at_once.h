@@ -2,7 +2,8 @@
 /*
  * Steps of an all-to-all that sends all blocks at once (ADR 049): no block waits for another. The
  * receives are posted first, so that blocks go to their places. Then the blocks begin in the order
- * of libkumi: blocks for far sites first, and those of the ranks of one site for different ranks.
+ * that libkumi gives. Blocks for far sites are first, and the first blocks of the ranks of one site
+ * go to different ranks.
  *
  * Each rank needs only the lengths of its own blocks. An empty block is a message too, so that a
  * block is never taken for one of a later call if the lengths of two ranks differ.

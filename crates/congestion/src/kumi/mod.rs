@@ -141,7 +141,8 @@ impl Kumi {
         self
     }
 
-    /// Returns the control with a fair share of the links, in packets per second.
+    /// Returns the control with a fair share of the links, in packets per second. The BPF program
+    /// has it in bytes per second.
     pub fn with_fair_share(mut self, pps: u64) -> Self {
         self.share_pps = Some(pps);
         self

@@ -354,6 +354,20 @@ mod tests {
     use crate::c::message_of;
 
     #[test]
+    fn sending_order__one_switch__begins_with_the_next_rank() {
+        let hosts = [c"a".as_ptr(), c"b".as_ptr(), c"c".as_ptr()];
+        let mut others = [-1; 3];
+        // SAFETY: the table has three strings, and no message is requested.
+        let ranks =
+            unsafe { kumi_coll_ranks_new(ptr::null(), hosts.as_ptr(), 3, ptr::null_mut(), 0) };
+        // SAFETY: `others` has room for two ranks.
+        unsafe { kumi_coll_ranks_sending_order(ranks, 1, others.as_mut_ptr()) };
+        assert_eq!(others, [2, 0, -1]);
+        // SAFETY: no work of the ranks exists.
+        unsafe { kumi_coll_ranks_free(ranks) };
+    }
+
+    #[test]
     fn ranks__invalid_hosts_or_file__are_refused_with_the_reason() {
         let hosts = [c"a".as_ptr(), c"b".as_ptr()];
         let file = c"/no/such/file".as_ptr();
