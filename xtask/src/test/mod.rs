@@ -314,6 +314,7 @@ fn cargo_test(
         }
         lines.push(line);
     }
+    tally.keep_outputs(&lines);
     let is_success = child.wait().is_ok_and(|status| status.success());
     if !is_success && tally.failures() == failures_before {
         tally.record("cargo test", false);

@@ -14,7 +14,12 @@ pub struct Tally {
     /// Names of tests that failed while the hypervisor took processors, with its share (0 to 1).
     /// They run again.
     pub void: Vec<(String, f64)>,
+    /// Names of tests that failed, with the first lines that they printed.
+    outputs: Vec<(String, Vec<String>)>,
 }
+
+/// Lines of a failed test in the summary, at most.
+const OUTPUT_LINES: usize = 24;
 
 impl Tally {
     /// Counts one test.
@@ -45,6 +50,26 @@ impl Tally {
         true
     }
 
+    /// Keeps what failed tests printed, from all lines of a run. The summary repeats it, because a
+    /// reader of a long log may have its end only.
+    pub fn keep_outputs(&mut self, lines: &[String]) {
+        let mut name = None;
+        for line in lines {
+            if let Some(title) = line.strip_prefix("---- ") {
+                name = title.strip_suffix(" stdout ----");
+                if let Some(name) = name {
+                    self.outputs.push((name.into(), Vec::new()));
+                }
+            } else if line == "failures:" || line == "stack backtrace:" {
+                name = None;
+            } else if let (Some(_), Some((_, output))) = (name, self.outputs.last_mut()) {
+                if !line.is_empty() && output.len() < OUTPUT_LINES {
+                    output.push(line.clone());
+                }
+            }
+        }
+    }
+
     /// Returns the number of tests that failed, void or not.
     pub fn failures(&self) -> usize {
         self.failed.len() + self.void.len()
@@ -65,6 +90,11 @@ impl fmt::Display for Tally {
         }
         for name in &self.failed {
             writeln!(out, "FAILED: {name}")?;
+            let mut outputs = self.outputs.iter().rev();
+            let output = outputs.find(|(test, _)| test == name);
+            for line in output.iter().flat_map(|(_, lines)| lines) {
+                writeln!(out, "    {line}")?;
+            }
         }
         let Self {
             passed,
@@ -132,6 +162,36 @@ mod tests {
             tally.to_string(),
             "void: a: failed while the hypervisor took 7 % of the processors, and ran again\n\
              FAILED: b\n0 passed, 1 failed, 0 skipped\n"
+        );
+    }
+
+    #[test]
+    fn tally__summary__repeats_what_a_failed_test_printed_without_its_backtrace() {
+        let mut tally = Tally::default();
+        let lines = [
+            "test a ... FAILED",
+            "test b ... ok",
+            "failures:",
+            "",
+            "---- a stdout ----",
+            "",
+            "thread 'a' panicked at tests/a.rs:1:1:",
+            "FAILED claim: of seven",
+            "stack backtrace:",
+            "   0: begin_unwind",
+            "",
+            "failures:",
+            "    a",
+        ]
+        .map(String::from);
+        for line in &lines {
+            tally.count_line(line, || None);
+        }
+        tally.keep_outputs(&lines);
+        assert_eq!(
+            tally.to_string(),
+            "FAILED: a\n    thread 'a' panicked at tests/a.rs:1:1:\n    FAILED claim: of seven\n\
+             1 passed, 1 failed, 0 skipped\n"
         );
     }
 
