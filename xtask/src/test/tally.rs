@@ -18,7 +18,7 @@ pub struct Tally {
     outputs: Vec<(String, Vec<String>)>,
 }
 
-/// Lines of a failed test in the summary, at most.
+/// Lines of a failed test in the summary, at most: by judgement, the message of an assertion.
 const OUTPUT_LINES: usize = 24;
 
 impl Tally {
@@ -53,18 +53,18 @@ impl Tally {
     /// Keeps what failed tests printed, from all lines of a run. The summary repeats it, because a
     /// reader of a long log may have its end only.
     pub fn keep_outputs(&mut self, lines: &[String]) {
-        let mut name = None;
+        let mut is_kept = false;
         for line in lines {
-            if let Some(title) = line.strip_prefix("---- ") {
-                name = title.strip_suffix(" stdout ----");
-                if let Some(name) = name {
-                    self.outputs.push((name.into(), Vec::new()));
-                }
+            let title = line.strip_prefix("---- ");
+            if let Some(name) = title.and_then(|title| title.strip_suffix(" stdout ----")) {
+                self.outputs.push((name.into(), Vec::new()));
+                is_kept = true;
             } else if line == "failures:" || line == "stack backtrace:" {
-                name = None;
-            } else if let (Some(_), Some((_, output))) = (name, self.outputs.last_mut()) {
-                if !line.is_empty() && output.len() < OUTPUT_LINES {
+                is_kept = false;
+            } else if is_kept && !line.is_empty() {
+                if let Some((_, output)) = self.outputs.last_mut() {
                     output.push(line.clone());
+                    output.truncate(OUTPUT_LINES);
                 }
             }
         }
