@@ -17,6 +17,7 @@
 mod lateness;
 mod processors;
 mod pump;
+mod rest;
 
 pub use lateness::Lateness;
 pub use processors::Processors;

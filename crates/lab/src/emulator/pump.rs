@@ -2,6 +2,7 @@
 
 use super::Order;
 use super::lateness::{Histogram, Lateness};
+use super::rest::{Rest, Traffic};
 use super::{Processors, Report};
 use crate::model::{Delivery, Frame, HostSide, Model};
 use crate::topology::Topology;
@@ -22,17 +23,9 @@ const RECEIVE_BATCH: usize = 64;
 /// Real-time priority: above all ordinary threads, below the kernel's own threads (50).
 const PRIORITY: i32 = 40;
 
-/// Pause of the thread between two rounds while it is busy, in nanoseconds (ADR 016). A wake-up for
-/// each frame costs more processor time than the frame. A real-time thread that uses its whole
-/// processor is suspended for 50 ms. The pause does not change the kernel's time stamps or the
-/// model's due times. It only makes the delivery of a frame later.
+/// Pause of the thread between two rounds, in nanoseconds (ADR 016). It does not change the
+/// kernel's time stamps or the model's due times. It only makes the delivery of a frame later.
 const PAUSE_NS: u64 = 30_000;
-
-/// Frames within [`BUSY_NS`] from which the thread is busy: 20 000 per second (ADR 016).
-const BUSY_FRAMES: usize = 20;
-
-/// Period over which frames are counted for [`BUSY_FRAMES`], in nanoseconds.
-const BUSY_NS: u64 = 1_000_000;
 
 /// Most frames that wait until a host has room again: four times the slots of the receive ring of
 /// its port.
@@ -54,30 +47,11 @@ pub struct Pump {
     incoming: Vec<(u64, usize, Frame)>,
     /// Frames to send, for each NIC.
     outgoing: Vec<Vec<Delivery>>,
-    load: Load,
+    traffic: Traffic,
     /// True if a host had no room for some of its frames.
     is_waiting: bool,
     lateness: Histogram,
     report: Report,
-}
-
-/// Frames moved in the present period, and whether the last period was busy.
-#[derive(Debug, Default)]
-struct Load {
-    period_start_ns: u64,
-    frames: usize,
-    is_busy: bool,
-}
-
-impl Load {
-    fn note(&mut self, now_ns: u64, frames: usize) {
-        self.frames += frames;
-        if now_ns - self.period_start_ns >= BUSY_NS {
-            self.is_busy = self.frames >= BUSY_FRAMES;
-            self.period_start_ns = now_ns;
-            self.frames = 0;
-        }
-    }
 }
 
 /// Returns the time of `clock`, in nanoseconds.
@@ -144,7 +118,7 @@ impl Pump {
                 .collect(),
             sockets,
             incoming: Vec::with_capacity(RECEIVE_BATCH),
-            load: Load::default(),
+            traffic: Traffic::new(processors.is_some()),
             is_waiting: false,
             lateness: Histogram::default(),
             report: Report {
@@ -167,15 +141,17 @@ impl Pump {
             let received = self.receive();
             self.catch_up();
             let sent = self.send();
-            self.load
-                .note(clock_ns(ClockId::CLOCK_MONOTONIC), received + sent);
-            let outcome = if self.load.is_busy || self.is_waiting {
-                pause()
-            } else if received + sent == 0 {
-                self.sleep(bell)
-            } else {
-                Ok(())
+            let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
+            let rest = self
+                .traffic
+                .rest(now_ns, received + sent, self.model.poll_timeout());
+            let outcome = match rest {
+                Rest::Pause => pause(),
+                _ if self.is_waiting => pause(),
+                Rest::None => continue,
+                Rest::Sleep => self.sleep(bell),
             };
+            self.traffic.wake(clock_ns(ClockId::CLOCK_MONOTONIC));
             if outcome.is_err() {
                 return;
             }

@@ -2,7 +2,7 @@
 
 use super::fate::Dice;
 use super::frame::Frame;
-use crate::topology::{Faults, NicQueue, Rate};
+use crate::topology::{ETHERNET_HEADER_BYTES, Faults, NicQueue, Rate, WIRE_OVERHEAD_BYTES};
 use std::collections::VecDeque;
 
 /// Capacity of a queue.
@@ -17,8 +17,15 @@ pub enum QueueLimit {
         /// Switch whose shared buffer the queue also draws on.
         switch: usize,
     },
-    /// No queue in the model, because the host's qdisc has already queued and paced the frame.
-    Elsewhere,
+    /// No queue in the model, because the host's token bucket has already queued and paced the
+    /// frame.
+    Elsewhere {
+        /// Depth of the bucket, as time at the line's rate, in nanoseconds. It is at least the time
+        /// of two frames.
+        burst_ns: u64,
+        /// Largest payload of a frame, in bytes.
+        mtu: u32,
+    },
 }
 
 /// Far end of a line.
@@ -117,13 +124,18 @@ impl Line {
     pub fn buffer_switch(&self) -> Option<usize> {
         match self.limit {
             QueueLimit::Port { switch, .. } => Some(switch),
-            QueueLimit::Nic(_) | QueueLimit::Elsewhere => None,
+            QueueLimit::Nic(_) | QueueLimit::Elsewhere { .. } => None,
         }
     }
 
-    /// Returns whether the host's own qdisc paces the frames.
-    pub fn is_paced_elsewhere(&self) -> bool {
-        self.limit == QueueLimit::Elsewhere
+    /// Returns the depth of the host's token bucket, as time at the line's rate, in nanoseconds, if
+    /// the host paces the frames.
+    pub fn bucket_ns(&self) -> Option<u64> {
+        let QueueLimit::Elsewhere { burst_ns, mtu } = self.limit else {
+            return None;
+        };
+        let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES + WIRE_OVERHEAD_BYTES;
+        Some(burst_ns.max(self.rate?.time_ns(2 * frame_bytes)))
     }
 
     /// Returns the bytes waiting in the queue, without the frame being transmitted.
@@ -143,7 +155,7 @@ impl Line {
             QueueLimit::Nic(NicQueue::Bytes(bytes)) | QueueLimit::Port { bytes, .. } => {
                 self.queue_bytes + frame.queue_bytes() <= bytes
             }
-            QueueLimit::Elsewhere => true,
+            QueueLimit::Elsewhere { .. } => true,
         }
     }
 

@@ -67,7 +67,10 @@ impl Meter {
                 (bin.bytes, bin.frames) = (0, 0);
             }
         }
-        let mut bins = std::mem::take(&mut self.done);
+        let (mut bins, ahead) = std::mem::take(&mut self.done)
+            .into_iter()
+            .partition(|bin: &Bin| bin.start_ns + BIN_NS <= now_ns);
+        self.done = ahead;
         bins.sort_by_key(|bin| (bin.start_ns, bin.line));
         bins
     }

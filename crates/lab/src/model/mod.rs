@@ -36,8 +36,9 @@ use switch::Switch;
 pub enum HostSide {
     /// The model: transmit queue, rate and receive coalescing.
     Modelled,
-    /// The kernel, on the host's side of a veth. Frames enter the model already paced, and leave it
-    /// at once.
+    /// The kernel, on the host's side of a veth. A token bucket there has the queue and the rate,
+    /// and may send its depth at once. The model then only gives each frame its time on the wire.
+    /// Receivers are interrupted at once.
     Kernel,
 }
 
@@ -150,14 +151,13 @@ impl Model {
                         switch: *switch,
                     },
                     End::Nic(nic) if host_side == HostSide::Modelled => QueueLimit::Nic(nic.queue),
-                    End::Nic(_) => QueueLimit::Elsewhere,
+                    End::Nic(_) => QueueLimit::Elsewhere {
+                        burst_ns: link.burst.ns(),
+                        mtu: link.mtu,
+                    },
                 };
                 let mut line = Line::new(place(index, 1 - side), limit, seeds.u64(..));
-                line.rate = if limit == QueueLimit::Elsewhere {
-                    None
-                } else {
-                    link.rate
-                };
+                line.rate = link.rate;
                 line.delay_ns = link.delay.ns();
                 line.faults = link.faults;
                 if let End::Port(switch) = link.ends[side] {
@@ -236,11 +236,8 @@ impl Model {
             (tx, change.direction.has_tx()),
             (rx, change.direction.has_rx()),
         ] {
-            let is_paced_elsewhere = self.lines[line].is_paced_elsewhere();
             let state = &mut self.lines[line];
-            if let (Some(rate), false) = (change.rate, is_paced_elsewhere) {
-                state.rate = Some(rate);
-            }
+            state.rate = change.rate.or(state.rate);
             if applies {
                 state.delay_ns = change.delay.map_or(state.delay_ns, |delay| delay.ns());
                 state.faults = change.faults.unwrap_or(state.faults);
@@ -376,6 +373,14 @@ impl Model {
         let (time_ns, epoch) = (state.send_time_ns(&frame), state.epoch);
         if time_ns == 0 {
             return self.handle_sent(now_ns, line, frame);
+        }
+        if let Some(bucket_ns) = state.bucket_ns() {
+            // The transmitter is never further behind than the bucket is deep. The bucket counts
+            // short frames without their framing, so a flood of them would wait ever longer.
+            let start_ns = state.free_at_ns.clamp(now_ns, now_ns + bucket_ns);
+            state.free_at_ns = state.free_at_ns.max(start_ns + time_ns);
+            let at_ns = state.free_at_ns;
+            return self.handle_sent(at_ns, line, frame);
         }
         state.sending = Some(frame);
         state.free_at_ns = state.free_at_ns.max(now_ns) + time_ns;

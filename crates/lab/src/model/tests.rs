@@ -215,13 +215,40 @@ fn rate__changed_while_frames_wait__applies_to_the_next_frame() {
     assert_eq!(drain(&mut model)[1].0, 12_304 + 123_040);
 }
 
+/// Time of a frame of 1514 bytes on a wire of 1 Gb/s, in nanoseconds.
+const FRAME_NS: u64 = 12_304;
+
 #[test]
-fn emulated_hosts__frames_from_the_qdisc__are_not_paced_again() {
+fn emulated_hosts__bucket_sends_ten_frames_at_once__wire_carries_one_by_one() {
+    let mut model = Model::new(&cable("rate = \"1Gbit\""), HostSide::Kernel, 1);
+    for n in 0..10 {
+        model.handle_frame(0, 0, frame(2, 1, n, 1514));
+    }
+    let times: Vec<u64> = drain(&mut model).iter().map(|(at_ns, ..)| *at_ns).collect();
+    let expected: Vec<u64> = (1..=10).map(|n| n * FRAME_NS).collect();
+    assert_eq!(times, expected);
+}
+
+#[test]
+fn emulated_hosts__more_than_the_bucket_holds__no_frame_waits_longer_than_the_bucket() {
     let mut model = Model::new(&cable("rate = \"1Gbit\""), HostSide::Kernel, 1);
     for n in 0..100 {
         model.handle_frame(0, 0, frame(2, 1, n, 1514));
     }
-    assert_eq!(std::iter::from_fn(|| model.poll_transmit()).count(), 100);
+    let deliveries = drain(&mut model);
+    assert_eq!(deliveries.len(), 100);
+    let order: Vec<u32> = deliveries.iter().map(|(.., frame)| number(frame)).collect();
+    assert!(order.is_sorted(), "{order:?}");
+    assert_eq!(deliveries[99].0, 250_000 + FRAME_NS);
+}
+
+#[test]
+fn emulated_hosts__slow_link__bucket_has_two_frames() {
+    let mut model = Model::new(&cable("rate = \"10Mbit\""), HostSide::Kernel, 1);
+    for n in 0..3 {
+        model.handle_frame(0, 0, frame(2, 1, n, 1514));
+    }
+    assert_eq!(drain(&mut model)[2].0, 300 * FRAME_NS);
 }
 
 fn faults() -> impl Strategy<Value = Faults> {

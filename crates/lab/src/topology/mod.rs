@@ -143,7 +143,8 @@ pub struct Link {
     /// Depth of this link's switch ports, in bytes, if it differs from the switch's.
     pub port_queue: Option<Bytes>,
     /// Depth of the link's token buckets, as time at its rate. A link sends this much at once after
-    /// a pause or after a late timer. The model has no token buckets and sends frame by frame.
+    /// a pause or after a late timer. The simulation has no token buckets. The emulator has them in
+    /// the hosts, and spreads what they send at once over its time on the wire.
     pub burst: Delay,
     /// Largest payload of a frame, in bytes.
     pub mtu: u32,
