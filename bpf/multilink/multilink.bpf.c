@@ -119,6 +119,14 @@ struct {
 	__type(value, struct kumi_device);
 } device SEC(".maps");
 
+/* Time of the last frame of a long stream, in ns of CLOCK_MONOTONIC. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} long_at SEC(".maps");
+
 static __always_inline int is_other(const __u8 *mac, const __u8 *than)
 {
 	int difference = 0;
@@ -308,8 +316,8 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_path *path;
 	struct kumi_way way;
 	struct part part;
-	__u64 now, bytes, free_at, turn, due_at_ns = 0, *uses;
-	__u32 number, usable, segments, at, is_alive, is_burst, zero = 0;
+	__u64 now, bytes, free_at, turn, due_at_ns = 0, *uses, *long_at_ns;
+	__u32 number, usable, segments, at, is_alive, is_burst, is_long, zero = 0;
 
 	if (bpf_skb_load_bytes(skb, 0, &macs, MACS_BYTES))
 		return TC_ACT_UNSPEC;
@@ -323,7 +331,11 @@ int kumi_egress(struct __sk_buff *skb)
 	segments = segments_of(skb);
 	part = part_of(skb, segments, now);
 	is_alive = now - own->alive_at_ns < DAEMON_NS;
-	if (peer->daemon_has_bulk && part.stream && now < part.stream->bulk_until_ns && is_alive)
+	is_long = part.stream && now < part.stream->bulk_until_ns;
+	long_at_ns = bpf_map_lookup_elem(&long_at, &zero);
+	if (is_long && long_at_ns)
+		*long_at_ns = now;
+	if (is_long && peer->daemon_has_bulk && is_alive)
 		return TC_ACT_UNSPEC;
 	/* A daemon that does not run ends no trial. */
 	usable = is_alive && peer->tried ? peer->tried : peer->links;

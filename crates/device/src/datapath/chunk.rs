@@ -4,12 +4,18 @@
 //! costs processor time, and re-orders more often. A long one on a slow link is overtaken by those
 //! on the others for longer, and the slow link is used less. Half a millisecond of the slowest path
 //! gave the most on two links of 1 Gb/s, and on 400 and 100 Mb/s (`docs/perf-log.md`, 2026-11-28).
+//!
+//! A message of a few bursts of that length would use one link at a time. So while there are only
+//! messages, bursts are shorter. Long streams would have less goodput with these: over eight links
+//! the processors are busy, and over unlike ones more is re-ordered (2026-12-01).
 
 use super::error::DatapathError;
 use kumi_sys::netlink::{link, route};
 
-/// Time that a burst takes on the slowest path, in seconds.
-const BURST_S: f64 = 0.5e-3;
+/// Time that a burst of a long stream takes on the slowest path, in seconds.
+const LONG_S: f64 = 0.5e-3;
+/// The same of a message: that of half of 16 KB at 1 Gb/s.
+const MESSAGE_S: f64 = 75e-6;
 /// Bytes of a full segment on the wire besides the MTU.
 const SEGMENT_BYTES: u32 = 38;
 /// Shortest and longest burst, in segments. The longest one has 64 KB.
@@ -37,6 +43,8 @@ pub enum Basis {
     Measurement,
     /// No rate: the daemon carries all long streams, and cuts bursts itself.
     Daemon,
+    /// There are no long streams. The rates are measured, or guesses.
+    Messages,
 }
 
 impl Chunk {
@@ -75,7 +83,11 @@ impl Chunk {
         if std::mem::replace(&mut self.basis, basis) != basis {
             self.changed_at_ns = 0;
         }
-        let wanted = (rate_bps * BURST_S / self.segment_bits) as u32;
+        let burst_s = match basis {
+            Basis::Messages => MESSAGE_S,
+            _ => LONG_S,
+        };
+        let wanted = (rate_bps * burst_s / self.segment_bits) as u32;
         let wanted = wanted.clamp(*SEGMENTS.start(), *SEGMENTS.end());
         let is_late = self.changed_at_ns != 0 && now_ns < self.changed_at_ns + CHANGE_NS;
         // A quarter more or less is not worth a change.
@@ -122,5 +134,13 @@ mod tests {
         assert_eq!(chunk.next(measured(1e8), S + 1), Some(4));
         assert_eq!(chunk.next((f64::INFINITY, Basis::Daemon), S + 2), Some(44));
         assert_eq!(chunk.next((f64::INFINITY, Basis::Daemon), S + 3), None);
+    }
+    #[test]
+    fn chunk__messages_only__has_short_bursts_at_once() {
+        let mut chunk = Chunk::new(1500);
+        assert_eq!(chunk.next(measured(1e9), S), Some(40));
+        assert_eq!(chunk.next((1e9, Basis::Messages), S + 1), Some(6));
+        assert_eq!(chunk.next((1e9, Basis::Messages), 3 * S), None);
+        assert_eq!(chunk.next(measured(1e9), 3 * S + 1), Some(40));
     }
 }

@@ -43,6 +43,10 @@ const FOLLOW_NS: u64 = 50_000_000;
 /// Time after the last frame for which a peer counts as in use, in ns.
 const USED_NS: u64 = 200_000_000;
 
+/// Time after the last frame of a long stream for which bursts stay long, in ns: a change costs each
+/// connection a look-up of its route. Chosen by judgement.
+const LONG_NS: u64 = 1_000_000_000;
+
 /// Time for which frames of a sender are taken after its offer ended, in ns. A daemon that starts
 /// again offers the same in the meantime.
 const LINGER_NS: u64 = 2_000_000_000;
@@ -437,16 +441,19 @@ impl Datapath {
         }
     }
 
-    /// Fits the device's bursts to the slowest path on which the kernel carries long streams. The
-    /// daemon cuts bursts itself, and takes long ones with fewer calls.
+    /// Fits the device's bursts to the slowest path on which the kernel carries long streams, or
+    /// messages while there are only these. The daemon cuts bursts of long streams itself, and takes
+    /// long ones with fewer calls.
     fn follow_chunk(&mut self, core: &Endpoint, now_ns: u64) {
+        let kernel_now_ns = kernel_ns();
+        let has_long = kernel_now_ns < self.program.long_at_ns() + LONG_NS;
+        let is_daemons = |peer: &Known| has_long && peer.daemon_has_bulk();
         let links = |peer: &Known| match peer.reached {
-            Some(reached) if !peer.daemon_has_bulk() => reached.links,
+            Some(reached) if !is_daemons(peer) => reached.links,
             _ => 0,
         };
-        let has_daemons = self.peers.values().any(Known::daemon_has_bulk);
+        let has_daemons = self.peers.values().any(is_daemons);
         let daemons = has_daemons.then_some((f64::INFINITY, Basis::Daemon));
-        let kernel_now_ns = kernel_ns();
         let rates = self.peers.values().flat_map(|peer| {
             let used = (0..LINKS_MAX as u8).filter(move |link| links(peer) >> link & 1 == 1);
             used.map(move |link| {
@@ -462,8 +469,9 @@ impl Datapath {
         });
         let least =
             |one: (f64, Basis), other: (f64, Basis)| (one.0.min(other.0), one.1.min(other.1));
-        if let Some(rate) = rates.chain(daemons).reduce(least) {
-            let outcome = self.chunk.follow(self.index, rate, now_ns);
+        if let Some((rate_bps, basis)) = rates.chain(daemons).reduce(least) {
+            let basis = if has_long { basis } else { Basis::Messages };
+            let outcome = self.chunk.follow(self.index, (rate_bps, basis), now_ns);
             self.note_failure(outcome);
         }
     }

@@ -21,8 +21,9 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/multilink.bpf.o
 const PRIORITY: u32 = 0x6b6c;
 
 /// Maps that outlive the daemon: a successor continues with them.
-const LASTING: [&str; 9] = [
+const LASTING: [&str; 10] = [
     "peers", "senders", "links", "loads", "frames", "paths", "counts", "answers", "streams",
+    "long_at",
 ];
 
 /// Maps of the programs of a daemon that was killed.
@@ -103,6 +104,14 @@ fn read<T: FromBytes>((key, value): &(Vec<u8>, Vec<u8>)) -> Option<(Mac, T)> {
     Some((*mac, T::read_from_bytes(value).ok()?))
 }
 
+/// Returns the number at an index of an array, 0 if it cannot be read.
+fn number_in(map: &MapHandle, index: u32) -> u64 {
+    let value = map.lookup(&index.to_ne_bytes(), MapFlags::ANY);
+    let bytes = value.ok().flatten();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u64::from_ne_bytes)
+}
+
 /// The loaded programs. They stay in the kernel while this value lives or an interface has one.
 pub struct Program {
     /// Keeps the maps and programs.
@@ -118,6 +127,7 @@ pub struct Program {
     answers: MapHandle,
     loads: MapHandle,
     device: MapHandle,
+    long_at: MapHandle,
 }
 
 fn map_error(what: &'static str) -> impl Fn(libbpf_rs::Error) -> DatapathError {
@@ -166,6 +176,7 @@ impl Program {
             answers: map("answers")?,
             loads: map("loads")?,
             device: map("device")?,
+            long_at: map("long_at")?,
             _object: object,
         };
         loaded.set_device(&device)?;
@@ -241,10 +252,12 @@ impl Program {
 
     /// Returns a number that changes with each frame to or from a peer, by the peer's number.
     pub fn frames_of(&self, peer: u32) -> u64 {
-        let value = self.frames.lookup(&peer.to_ne_bytes(), MapFlags::ANY);
-        let bytes = value.ok().flatten();
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
+        number_in(&self.frames, peer)
+    }
+
+    /// Returns the time of the last frame of a long stream, in the programs' ns; 0 for none.
+    pub fn long_at_ns(&self) -> u64 {
+        number_in(&self.long_at, 0)
     }
 
     /// Returns the bytes sent to a peer on a link, and received.
