@@ -6,8 +6,9 @@
 //! gave the most on two links of 1 Gb/s, and on 400 and 100 Mb/s (`docs/perf-log.md`, 2026-11-28).
 //!
 //! A message of a few bursts of that length would use one link at a time. So while there are only
-//! messages, bursts are shorter. Long streams would have less goodput with these: over eight links
-//! the processors are busy, and over unlike ones more is re-ordered (2026-12-01).
+//! messages, bursts are shorter, but at least half of a message of 16 KB: a message of 4 KB that
+//! is cut takes longer on a fast link. Long streams would have less goodput with short bursts: over
+//! eight links the processors are busy, and over unlike ones more is re-ordered (2026-12-01).
 
 use super::error::DatapathError;
 use kumi_sys::netlink::{link, route};
@@ -16,6 +17,8 @@ use kumi_sys::netlink::{link, route};
 const LONG_S: f64 = 0.5e-3;
 /// The same of a message: that of half of 16 KB at 1 Gb/s.
 const MESSAGE_S: f64 = 75e-6;
+/// Least burst of a message, in segments, unless that of a long stream is shorter.
+const MESSAGE_SEGMENTS: u32 = 6;
 /// Bytes of a full segment on the wire besides the MTU.
 const SEGMENT_BYTES: u32 = 38;
 /// Shortest and longest burst, in segments. The longest one has 64 KB.
@@ -80,18 +83,23 @@ impl Chunk {
 
     /// Returns the segments of a burst if they change.
     fn next(&mut self, (rate_bps, basis): (f64, Basis), now_ns: u64) -> Option<u32> {
-        if std::mem::replace(&mut self.basis, basis) != basis {
+        let before = std::mem::replace(&mut self.basis, basis);
+        if before != basis {
             self.changed_at_ns = 0;
         }
-        let burst_s = match basis {
-            Basis::Messages => MESSAGE_S,
-            _ => LONG_S,
+        let has_other_kind = (before == Basis::Messages) != (basis == Basis::Messages);
+        let of_time = |burst_s: f64| {
+            let segments = (rate_bps * burst_s / self.segment_bits) as u32;
+            segments.clamp(*SEGMENTS.start(), *SEGMENTS.end())
         };
-        let wanted = (rate_bps * burst_s / self.segment_bits) as u32;
-        let wanted = wanted.clamp(*SEGMENTS.start(), *SEGMENTS.end());
+        let wanted = match basis {
+            Basis::Messages => of_time(LONG_S).min(of_time(MESSAGE_S).max(MESSAGE_SEGMENTS)),
+            _ => of_time(LONG_S),
+        };
         let is_late = self.changed_at_ns != 0 && now_ns < self.changed_at_ns + CHANGE_NS;
-        // A quarter more or less is not worth a change.
-        if is_late || wanted.abs_diff(self.segments) * 4 <= self.segments {
+        // A quarter more or less is not worth a change, except that messages come or end.
+        let is_small = wanted.abs_diff(self.segments) * 4 <= self.segments && !has_other_kind;
+        if is_late || is_small || wanted == self.segments {
             return None;
         }
         (self.segments, self.changed_at_ns) = (wanted, now_ns);
@@ -142,5 +150,9 @@ mod tests {
         assert_eq!(chunk.next((1e9, Basis::Messages), S + 1), Some(6));
         assert_eq!(chunk.next((1e9, Basis::Messages), 3 * S), None);
         assert_eq!(chunk.next(measured(1e9), 3 * S + 1), Some(40));
+        assert_eq!(chunk.next((10e9, Basis::Messages), 5 * S), Some(44));
+        assert_eq!(chunk.next(measured(2e8), 6 * S), Some(8));
+        assert_eq!(chunk.next((2e8, Basis::Messages), 7 * S), Some(6));
+        assert_eq!(chunk.next((1e8, Basis::Messages), 9 * S), Some(4));
     }
 }

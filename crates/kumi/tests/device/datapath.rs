@@ -98,7 +98,7 @@ fn datapath__kernel_at_one_end__is_the_daemons() {
 #[test]
 #[ignore = "needs root, netns, tun, bpf"]
 fn datapath__change_of_the_burst_length__keeps_the_path_mtus_that_were_learnt() {
-    let bench = over_kernel("pmtu");
+    let mut bench = over_kernel("pmtu");
     // A network with a smaller MTU behind h2.
     for command in [
         "ip link add small mtu 1000 type veth peer name other",
@@ -122,6 +122,10 @@ fn datapath__change_of_the_burst_length__keeps_the_path_mtus_that_were_learnt() 
     }
     let ping = "ping -c 1 -W 1 -M do -s 1300 10.99.0.9 || true";
     bench.run("h1", &["sh", "-c", ping]);
+    for link in ["h1:eth1", "h1:eth2", "h2:eth1", "h2:eth2"] {
+        let faster = LinkChange::rate("1Gbit".parse().unwrap());
+        bench.cluster.set_link(link, &faster).unwrap();
+    }
     let learnt = |bench: &Bench| bench.run("h1", &["ip", "route", "get", "10.99.0.9"]);
     assert!(learnt(&bench).contains("mtu 1000"), "{}", learnt(&bench));
     let segments = |bench: &Bench| {
@@ -137,12 +141,12 @@ fn datapath__change_of_the_burst_length__keeps_the_path_mtus_that_were_learnt() 
             std::thread::sleep(Duration::from_millis(50));
         }
     };
-    // At 200 Mb/s, a burst has two segments, and eight or more while there is a long stream.
-    await_segments(|segments| segments == 2);
+    // At 1 Gb/s, a burst has six segments, and forty while there is a long stream.
+    await_segments(|segments| segments == 6);
     let stream = Stream::start(&bench, 3.0);
-    await_segments(|segments| segments >= 8);
+    await_segments(|segments| segments >= 12);
     stream.finish();
-    await_segments(|segments| segments == 2);
+    await_segments(|segments| segments == 6);
     assert!(learnt(&bench).contains("mtu 1000"), "{}", learnt(&bench));
 }
 
