@@ -47,6 +47,8 @@
  * looks at the peers each 10 ms. By judgement.
  */
 #define DAEMON_NS 100000000ULL
+/* Least time between two changes of `long_at`, in ns. The daemon reads it every 50 ms. */
+#define LONG_STEP_NS 1000000ULL
 /* Parts of a value of `frames`. */
 #define TURN_SHIFT 32
 #define FRAMES_MASK 0xffffffffULL
@@ -119,7 +121,7 @@ struct {
 	__type(value, struct kumi_device);
 } device SEC(".maps");
 
-/* Time of the last frame of a long stream, in ns of CLOCK_MONOTONIC. */
+/* Time at which a long stream sent last, in ns of CLOCK_MONOTONIC. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -303,6 +305,17 @@ static __always_inline __u32 kept_link(const struct kumi_peer *peer, const struc
 	return number;
 }
 
+/* Notes that a long stream sends, of whatever peer. */
+static __always_inline void note_long(__u64 now)
+{
+	__u32 zero = 0;
+	__u64 *at_ns = bpf_map_lookup_elem(&long_at, &zero);
+
+	/* Not each frame writes, since all processors share the number. */
+	if (at_ns && now - *at_ns > LONG_STEP_NS)
+		*at_ns = now;
+}
+
 SEC("tc")
 int kumi_egress(struct __sk_buff *skb)
 {
@@ -316,7 +329,7 @@ int kumi_egress(struct __sk_buff *skb)
 	struct kumi_path *path;
 	struct kumi_way way;
 	struct part part;
-	__u64 now, bytes, free_at, turn, due_at_ns = 0, *uses, *long_at_ns;
+	__u64 now, bytes, free_at, turn, due_at_ns = 0, *uses;
 	__u32 number, usable, segments, at, is_alive, is_burst, is_long, zero = 0;
 
 	if (bpf_skb_load_bytes(skb, 0, &macs, MACS_BYTES))
@@ -325,17 +338,16 @@ int kumi_egress(struct __sk_buff *skb)
 	peer = bpf_map_lookup_elem(&peers, &to);
 	own = bpf_map_lookup_elem(&device, &zero);
 	/* The receiver restores the device as the source, so no machine behind it may be that. */
-	if (!peer || !own || is_other(macs.from, own->mac))
+	if (!own || is_other(macs.from, own->mac))
 		return TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
 	segments = segments_of(skb);
 	part = part_of(skb, segments, now);
 	is_alive = now - own->alive_at_ns < DAEMON_NS;
 	is_long = part.stream && now < part.stream->bulk_until_ns;
-	long_at_ns = bpf_map_lookup_elem(&long_at, &zero);
-	if (is_long && long_at_ns)
-		*long_at_ns = now;
-	if (is_long && peer->daemon_has_bulk && is_alive)
+	if (is_long)
+		note_long(now);
+	if (!peer || (is_long && peer->daemon_has_bulk && is_alive))
 		return TC_ACT_UNSPEC;
 	/* A daemon that does not run ends no trial. */
 	usable = is_alive && peer->tried ? peer->tried : peer->links;

@@ -15,9 +15,9 @@ use kumi_sys::netlink::{link, route};
 
 /// Time that a burst of a long stream takes on the slowest path, in seconds.
 const LONG_S: f64 = 0.5e-3;
-/// The same of a message: that of half of 16 KB at 1 Gb/s.
+/// Time that a burst of a message takes on the slowest path, in seconds: half of 16 KB at 1 Gb/s.
 const MESSAGE_S: f64 = 75e-6;
-/// Least burst of a message, in segments, unless that of a long stream is shorter.
+/// Least burst of a message, in segments, unless a long stream's burst is shorter.
 const MESSAGE_SEGMENTS: u32 = 6;
 /// Bytes of a full segment on the wire besides the MTU.
 const SEGMENT_BYTES: u32 = 38;
@@ -97,7 +97,7 @@ impl Chunk {
             _ => of_time(LONG_S),
         };
         let is_late = self.changed_at_ns != 0 && now_ns < self.changed_at_ns + CHANGE_NS;
-        // A quarter more or less is not worth a change, except that messages come or end.
+        // A quarter more or less is not worth a change, unless long streams begin or end.
         let is_small = wanted.abs_diff(self.segments) * 4 <= self.segments && !has_other_kind;
         if is_late || is_small || wanted == self.segments {
             return None;

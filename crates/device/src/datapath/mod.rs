@@ -43,8 +43,8 @@ const FOLLOW_NS: u64 = 50_000_000;
 /// Time after the last frame for which a peer counts as in use, in ns.
 const USED_NS: u64 = 200_000_000;
 
-/// Time after the last frame of a long stream for which bursts stay long, in ns: a change costs
-/// each connection a look-up of its route. Chosen by judgement.
+/// Time for which bursts stay long after a long stream sent last, in ns: a change costs each
+/// connection a look-up of its route. Chosen by judgement.
 const LONG_NS: u64 = 1_000_000_000;
 
 /// Time for which frames of a sender are taken after its offer ended, in ns. A daemon that starts
@@ -442,7 +442,7 @@ impl Datapath {
     }
 
     /// Fits the device's bursts to the slowest path on which the kernel carries long streams, or
-    /// messages while there are only these. The daemon cuts bursts of long streams itself, and
+    /// messages if no long stream sent lately. The daemon cuts bursts of long streams itself, and
     /// takes long ones with fewer calls.
     fn follow_chunk(&mut self, core: &Endpoint, now_ns: u64) {
         let kernel_now_ns = kernel_ns();

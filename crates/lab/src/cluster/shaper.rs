@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Full-size frames then take exactly their wire time, with or without segmentation offload.
-//! Smaller frames are undercounted by up to 24 bytes each. The model has no such error.
+//! Smaller frames are undercounted by up to 24 bytes each. The simulation has no such error.
 
 use crate::topology::{
     Delay, ETHERNET_HEADER_BYTES, Link, Nic, NicQueue, Rate, WIRE_OVERHEAD_BYTES,

@@ -9,10 +9,10 @@
 //! Frames enter the model with the kernel's time stamp, and events carry the time at which they
 //! were due. Lateness therefore delays a frame once and never adds up.
 //!
-//! The thread sleeps until the next deadline, or for a fixed pause while it is busy. It runs under
-//! SCHED_FIFO if it has the privilege. It never spins, because the kernel suspends a spinning
-//! real-time thread for 50 ms of every second. If there are two processors or more, it has one of
-//! its own (ADR 016).
+//! The thread runs under SCHED_FIFO if it has the privilege. If there are two processors or more,
+//! it has one of its own (ADR 016), and polls while frames are few (`rest.rs`, ADR 050). It
+//! always pauses now and then, because the kernel suspends a real-time thread that uses 0.95 of a
+//! processor.
 
 mod lateness;
 mod processors;

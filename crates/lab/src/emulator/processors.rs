@@ -37,13 +37,14 @@ impl Processors {
         })
     }
 
-    /// Pins the calling thread to the emulator's processor. If the kernel refuses, the thread stays
-    /// where it was: late runs are void, whatever made them late.
-    pub fn pin(&self) {
+    /// Pins the calling thread to the emulator's processor, and returns whether it is there. If the
+    /// kernel refuses, the thread stays where it was: late runs are void, whatever made them late.
+    pub fn pin(&self) -> bool {
         let mut own = CpuSet::new();
-        let _ = own
+        let pinned = own
             .set(self.emulator)
             .and_then(|()| sched_setaffinity(Pid::from_raw(0), &own));
+        pinned.is_ok()
     }
 
     /// Returns the number of the emulator's processor.

@@ -106,9 +106,7 @@ impl Pump {
             sockets.push(PacketSocket::open(port, topology.links[position.link].mtu)?);
         }
         punctual::forgo_timer_slack();
-        if let Some(processors) = processors {
-            processors.pin();
-        }
+        let has_processor = processors.is_some_and(Processors::pin);
         let is_realtime = punctual::become_realtime(PRIORITY).is_ok();
         Ok(Self {
             model: Model::new(topology, HostSide::Kernel, seed),
@@ -118,7 +116,7 @@ impl Pump {
                 .collect(),
             sockets,
             incoming: Vec::with_capacity(RECEIVE_BATCH),
-            traffic: Traffic::new(processors.is_some()),
+            traffic: Traffic::new(has_processor),
             is_waiting: false,
             lateness: Histogram::default(),
             report: Report {
@@ -256,7 +254,7 @@ impl Pump {
     fn sleep(&self, bell: &EventFd) -> nix::Result<()> {
         let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
         let due_ns = self.model.poll_timeout().unwrap_or(u64::MAX);
-        let sleep_ns = due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX);
+        let sleep_ns = self.traffic.sleep_ns(now_ns, due_ns).min(SLEEP_NS_MAX);
         let mut fds: Vec<PollFd<'_>> = self
             .sockets
             .iter()

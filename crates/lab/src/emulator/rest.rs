@@ -1,13 +1,15 @@
 //! Rests of the emulator's thread between two rounds.
 //!
-//! A wake-up by a frame or by a timer takes 30 to 40 µs in the virtual machines of the log, longer
-//! than a frame of 1 KB on a wire of 200 Mb/s. So a thread with a processor of its own stays awake
-//! while frames are few. Many frames are late by less than their queue, and a wake-up for each of
-//! them costs more processor time than the frame: then the thread pauses (ADR 016 and 050).
+//! A wake-up by a timer takes 27 to 41 µs in the virtual machine of the log (2026-12-01), about as
+//! long as a frame of 1 KB on a wire of 200 Mb/s. So a thread with a processor of its own stays
+//! awake while frames are few. At high rates a wake-up for each frame costs more processor time
+//! than the frame, and the thread pauses (ADR 016 and 050).
 
-/// Frames within [`PERIOD_NS`] from which frames are many: 20 000 per second, and 100 000 for a
-/// thread with a processor of its own.
+/// Frames received and sent within [`PERIOD_NS`] from which there are too many for a wake-up each.
 const MANY_FRAMES: usize = 20;
+
+/// The same for a thread with a processor of its own: a stream over two links of 200 Mb/s is just
+/// below. Chosen by judgement.
 const MANY_FRAMES_OWN: usize = 100;
 
 /// Period over which frames are counted, in nanoseconds.
@@ -18,8 +20,7 @@ const PERIOD_NS: u64 = 1_000_000;
 const AWAKE_NS: u64 = 60_000;
 
 /// Longest time without a pause, in nanoseconds. The kernel suspends a real-time thread that uses
-/// 0.95 of its processor, for 50 ms (`sched_rt_runtime_us`). With a pause of 25 µs or longer, it
-/// uses 0.92 at most.
+/// 0.95 of its processor, for 50 ms (`sched_rt_runtime_us`). With a pause of 30 µs, it uses 0.91.
 const AWAKE_NS_MAX: u64 = 300_000;
 
 /// Rest before the next round.
@@ -29,7 +30,7 @@ pub enum Rest {
     None,
     /// Short pause, which frames do not end.
     Pause,
-    /// Sleep until a frame arrives or an event is due.
+    /// Sleep until a frame arrives, or the next event is near.
     Sleep,
 }
 
@@ -84,6 +85,13 @@ impl Traffic {
         } else {
             Rest::None
         }
+    }
+
+    /// Returns the longest sleep at `now_ns`, in nanoseconds. The next event is due at `due_ns`.
+    /// With a processor of its own, the thread wakes early enough to be punctual.
+    pub fn sleep_ns(&self, now_ns: u64, due_ns: u64) -> u64 {
+        let early_ns = if self.has_processor { AWAKE_NS } else { 0 };
+        due_ns.saturating_sub(early_ns).saturating_sub(now_ns)
     }
 
     /// Notes the end of a rest.
@@ -160,5 +168,13 @@ mod tests {
         traffic.wake(now_ns);
         assert_eq!(traffic.rest(now_ns, 0, Some(now_ns + 50 * US)), Rest::None);
         assert_eq!(traffic.rest(now_ns, 0, Some(now_ns + 70 * US)), Rest::Sleep);
+    }
+    #[test]
+    fn sleep__event_far_ahead__ends_before_it() {
+        let sleep_us = |has_processor| {
+            let traffic = Traffic::new(has_processor);
+            traffic.sleep_ns(1_000_000 * US, 1_000_200 * US) / US
+        };
+        assert_eq!((sleep_us(true), sleep_us(false)), (140, 200));
     }
 }

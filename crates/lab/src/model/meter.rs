@@ -72,6 +72,15 @@ impl Meter {
             .partition(|bin: &Bin| bin.start_ns + BIN_NS <= now_ns);
         self.done = ahead;
         bins.sort_by_key(|bin| (bin.start_ns, bin.line));
+        // After a cut, a line may return to a bin that it had left.
+        bins.dedup_by(|next, kept| {
+            let is_same = (next.start_ns, next.line) == (kept.start_ns, kept.line);
+            if is_same {
+                kept.bytes += next.bytes;
+                kept.frames += next.frames;
+            }
+            is_same
+        });
         bins
     }
 }

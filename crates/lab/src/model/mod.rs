@@ -376,7 +376,8 @@ impl Model {
         }
         if let Some(bucket_ns) = state.bucket_ns() {
             // The transmitter is never further behind than the bucket is deep. The bucket counts
-            // short frames without their framing, so a flood of them would wait ever longer.
+            // short frames without their framing, so a flood of them would wait ever longer. The
+            // frame's fate is drawn now, so a change of the link meanwhile does not affect it.
             let start_ns = state.free_at_ns.clamp(now_ns, now_ns + bucket_ns);
             state.free_at_ns = state.free_at_ns.max(start_ns + time_ns);
             let at_ns = state.free_at_ns;

@@ -255,7 +255,7 @@ impl Program {
         number_in(&self.frames, peer)
     }
 
-    /// Returns the time of the last frame of a long stream, in the programs' ns; 0 for none.
+    /// Returns the time at which a long stream sent last, in the programs' ns; 0 for none.
     pub fn long_at_ns(&self) -> u64 {
         number_in(&self.long_at, 0)
     }
