@@ -143,6 +143,7 @@ mod tests {
         assert_eq!(chunk.next((f64::INFINITY, Basis::Daemon), S + 2), Some(44));
         assert_eq!(chunk.next((f64::INFINITY, Basis::Daemon), S + 3), None);
     }
+
     #[test]
     fn chunk__messages_only__has_short_bursts_at_once() {
         let mut chunk = Chunk::new(1500);

@@ -169,6 +169,7 @@ mod tests {
         assert_eq!(traffic.rest(now_ns, 0, Some(now_ns + 50 * US)), Rest::None);
         assert_eq!(traffic.rest(now_ns, 0, Some(now_ns + 70 * US)), Rest::Sleep);
     }
+
     #[test]
     fn sleep__event_far_ahead__ends_before_it() {
         let sleep_us = |has_processor| {

@@ -251,6 +251,19 @@ fn emulated_hosts__slow_link__bucket_has_two_frames() {
     assert_eq!(drain(&mut model)[2].0, 300 * FRAME_NS);
 }
 
+#[test]
+fn meter__line_that_returns_to_a_bin_after_a_cut__has_one_bin_of_that_time() {
+    let mut meter = Meter::new(1);
+    // A frame that leaves in the next bin, then one of the present bin, then one more.
+    for at_ns in [BIN_NS, 0, BIN_NS] {
+        meter.count(0, at_ns, 100);
+    }
+    assert_eq!(meter.take(BIN_NS).len(), 1, "the next bin has not ended");
+    let bins = meter.take(2 * BIN_NS);
+    assert_eq!(bins.len(), 1, "{bins:?}");
+    assert_eq!((bins[0].frames, bins[0].bytes), (2, 200));
+}
+
 fn faults() -> impl Strategy<Value = Faults> {
     let p = || (0.0..0.3).prop_map(|p| Probability::new(p).unwrap());
     (p(), p(), p(), 0_u64..200_000).prop_map(|(loss, corrupt, duplicate, jitter_ns)| Faults {
